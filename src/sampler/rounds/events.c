@@ -11,6 +11,7 @@
 #include "base/containers/intern.h"
 #include "base/mem.h"
 #include "formats/profile/profile.h"
+#include "sampler/rounds/thread_filter.h"
 
 #define GC_NAME "<garbage collection>"
 #define OWN_TIDS (1 << 22) /* Linux gives smaller ones */

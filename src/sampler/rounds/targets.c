@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "base/containers/hmap.h"
 #include "base/mem.h"
+#include "base/proc.h"
 #include "sampler/rounds/process_life.h"
 #include "sampler/rounds/roles.h"
 #include "sampler/rounds/search.h"
@@ -107,7 +108,8 @@ static struct tracked *tracked_new(const struct discovered *d)
 		r = process_facts(d->pid, NULL, &f, &t->err);
 	if (r == 0 && life_over(&one->life))
 		r = -ESRCH;
-	if (r == -ESRCH)
+	bool hidden = (r == -EPERM || r == -EACCES) && proc_hides_processes();
+	if (r == -ESRCH || hidden)
 		remote_explain_esrch(d->pid, &t->err);
 	else if (r < 0)
 		err_sys(&t->err, r, "cannot read process %d", (int)d->pid);
@@ -543,27 +545,6 @@ unsigned targets_waiting(const struct targets *s)
 	for (unsigned i = 0; i < s->n; i++)
 		n += s->list[i]->state == TARGET_NEW || s->list[i]->state == TARGET_WAITING;
 	return n;
-}
-
-static bool is_main(const struct python_thread *t)
-{
-	return t->name && !strcmp(t->name, "MainThread");
-}
-
-struct thread_filter thread_filter_of(const struct python_process *p, bool all_threads)
-{
-	struct thread_filter f = {.all = true};
-
-	for (unsigned i = 0; i < p->nthreads && !all_threads && f.all; i++)
-		f.all = !is_main(&p->threads[i]);
-	return f;
-}
-
-bool thread_filter_wants(void *filter, const struct python_thread *t)
-{
-	const struct thread_filter *f = filter;
-
-	return f->all || is_main(t);
 }
 
 /* Each process takes a descriptor or two: as many as we may have, not as many as is usual. */

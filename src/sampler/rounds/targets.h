@@ -98,11 +98,4 @@ unsigned targets_waiting(const struct targets *s);
  */
 unsigned targets_round(struct targets *s, uint64_t *out_skew_ns);
 
-/* Which threads of a process are sampled: all, or MainThread; all, too, if none has that name. */
-struct thread_filter {
-	bool all;
-};
-struct thread_filter thread_filter_of(const struct python_process *p, bool all_threads);
-bool thread_filter_wants(void *filter, const struct python_thread *t);
-
 #endif

@@ -17,6 +17,7 @@
 #include "formats/chrome_trace/chrome_trace.h"
 #include "formats/profile/profile.h"
 #include "sampler/rounds/events.h"
+#include "sampler/rounds/thread_filter.h"
 #include "sampler/session/series.h"
 
 struct stack_output {

@@ -13,6 +13,7 @@
 #include "base/mem.h"
 #include "base/proc.h"
 #include "base/sched_latency.h"
+#include "sampler/rounds/thread_filter.h"
 #include "unwind/remote/native/native.h"
 
 #define EXACT_NS 5000000u /* between samples: less often than that, each is proved */

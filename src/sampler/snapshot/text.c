@@ -338,11 +338,14 @@ static void add_troubles(const struct snapshot *s, struct buf *out)
 	}
 }
 
-static const char *section_of(const struct snap_group *g)
+static const char *section_of(const struct snapshot *s, const struct snap_group *g)
 {
 	if (!g->first)
 		return "Other threads:";
-	return g->counts ? NULL : "Processes that are not ranks:";
+	if (g->counts)
+		return NULL;
+	return s->ranks ? "Processes that are not ranks:"
+			: "Processes that only start or help others:";
 }
 
 void snapshot_text(const struct snapshot *s, struct buf *out)
@@ -355,7 +358,7 @@ void snapshot_text(const struct snapshot *s, struct buf *out)
 	if (s->o.color)
 		buf_add_str(out, PLAIN);
 	for (unsigned i = 0; i < s->ngroups; i++) {
-		const char *now = section_of(&s->groups[i]);
+		const char *now = section_of(s, &s->groups[i]);
 
 		buf_add_char(out, '\n');
 		if (now && now != section)
