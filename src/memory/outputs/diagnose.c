@@ -180,8 +180,8 @@ void diagnose_usage(struct diagnose *d, uint32_t pid, uint64_t time_ns, const st
 
 	if (!d->leaks)
 		return;
-	d->processes.host |=
-		blocks_of_host(d->leaks->blocks, pid, &held.bytes, &held.blocks, &held.steps);
+	d->processes.host |= blocks_of_host(d->leaks->blocks, pid, &held.bytes, &held.blocks,
+					    &held.steps, &held.torn_down);
 	processes_sample(&d->processes, pid, time_ns, u, &held);
 }
 

@@ -533,7 +533,7 @@ enum block_what blocks_add(struct blocks *b, const struct row *row, struct block
 /* --- reading it --- */
 
 bool blocks_of_host(const struct blocks *b, uint32_t pid, uint64_t *bytes, uint64_t *blocks,
-		    uint32_t *steps)
+		    uint32_t *steps, bool *torn_down)
 {
 	const struct block_process *p = hmap_get_ptr(&b->by_pid, pid);
 	const struct block_device *d = p ? hmap_get_ptr(&p->state->by_device, DEV_HOST) : NULL;
@@ -543,6 +543,7 @@ bool blocks_of_host(const struct blocks *b, uint32_t pid, uint64_t *bytes, uint6
 		return false;
 	*bytes = d->has_driver ? d->driver_bytes : d->pool_bytes;
 	*steps = p->step_ended;
+	*torn_down = p->torn_down;
 	for (size_t i = 0; i < p->npools; i++)
 		if (p->pools[i]->device == d && p->pools[i]->type == TYPE_HOST)
 			*blocks += p->pools[i]->live_blocks;

@@ -190,7 +190,7 @@ static inline void block_list_add(struct block_list *l, struct block *b)
 /* What a process has of host memory now, in bytes and blocks, and how many steps have ended; false:
  * it has none. */
 bool blocks_of_host(const struct blocks *b, uint32_t pid, uint64_t *bytes, uint64_t *blocks,
-		    uint32_t *steps);
+		    uint32_t *steps, bool *torn_down);
 
 /* Does it begin a range named "step start"? */
 bool row_is_step_range(const struct row *row);

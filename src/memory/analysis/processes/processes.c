@@ -120,6 +120,12 @@ void processes_sample(struct processes *ps, uint32_t pid, uint64_t time_ns,
 
 	if (!p)
 		return;
+	/* Pages stay for a while when blocks have gone: nothing is missing from the recording. */
+	if (b->torn_down && p->samples) {
+		if (u->peak_rss_bytes > p->max_rss)
+			p->max_rss = u->peak_rss_bytes;
+		return;
+	}
 	if (!ps->first_ns || time_ns < ps->first_ns)
 		ps->first_ns = time_ns;
 	p->has_details |= u->heap_bytes != USAGE_UNKNOWN;

@@ -150,6 +150,7 @@ bool summary_host(struct summary *s, uint32_t pid, struct process_blocks *out)
 	*out = (struct process_blocks){
 		.bytes = d->has_driver ? d->driver.live_bytes : d->pools.live_bytes,
 		.steps = (uint32_t)p->seen.steps,
+		.torn_down = p->torn_down,
 	};
 	for (size_t i = 0; i < p->npools; i++)
 		if (p->pool_list[i]->own == d && p->pool_list[i]->type == TYPE_HOST)
