@@ -478,8 +478,9 @@ TEST(activity_trace, pauses_of_the_collector)
 	stage_name(&st, 500, "gc");
 	stage_name(&st, 501, "python");
 	for (unsigned i = 0; i < 2; i++) {
-		MARK(&st, ACTIVITY_MARK_START, 110 * MS, 50 + i, .name = 500, .detail = 501);
-		MARK(&st, ACTIVITY_MARK_END, (114 + i) * MS, 50 + i);
+		MARK(&st, ACTIVITY_MARK_START, (110 + 10 * i) * MS, 50 + i, .name = 500,
+		     .detail = 501);
+		MARK(&st, ACTIVITY_MARK_END, (114 + 11 * i) * MS, 50 + i);
 	}
 	TEXT_RECORD(&st.recs, REC_MARK, rec_mark, 131 * MS, "n2", 2, .kind = MARK_INSTANT);
 	stage_tell(&st);
