@@ -282,13 +282,16 @@ struct rec_label {
 	char text[];
 };
 
+enum rec_oom_limit { OOM_NO_LIMIT = 0, OOM_LIMIT_SPACE = 1, OOM_LIMIT_DATA = 2 }; /* RLIMIT_… */
+
 struct rec_oom {
 	struct rec head;
 	uint64_t size_bytes; /* what was asked for */
-	uint64_t flag; /* flag word of the driver call; of a pool: bytes that it may have in all */
+	uint64_t flag; /* flag word of the driver call; of a pool: bytes that it may have in all; of
+			* the host: the limit, 0: none */
 	uint16_t device;
 	uint8_t kind; /* ALLOC_PLAIN: halMemAlloc, ALLOC_CREATE: halMemCreate, ALLOC_REGION: pool */
-	uint8_t reserved;
+	uint8_t limit; /* of the host: enum rec_oom_limit */
 	uint32_t reserved2;
 };
 

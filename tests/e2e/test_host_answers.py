@@ -3,8 +3,12 @@
 
 import json
 import os
+import pathlib
+import signal
 import subprocess
 import sys
+
+import pytest
 
 from waiting import wait_until
 
@@ -205,3 +209,89 @@ def test_coverage_is_stated(hurts, build):
     (dump,) = seen.out.glob("msmemscope_*_ascend")
     assert ask(seen, "leaks", path=dump)["coverage"] == "unknown"
     assert "a dump does not say it" in said(seen, "peak", path=dump)
+
+
+# --- host memory that runs out ---
+
+REFUSED = """
+import resource, sys
+def load(n): return bytearray(n)
+kept = load(24 << 20)
+limit = 400 << 20
+resource.setrlimit(getattr(resource, sys.argv[1]), (limit, limit))
+try: load(1 << 30)
+except MemoryError: print("refused")
+"""
+
+
+def test_refused_by_a_limit(hurts):
+    for name in ("RLIMIT_AS", "RLIMIT_DATA"):
+        h = hurts(name)
+        assert run_python(h, REFUSED, name, opts=["--call-stack=python:10"]).stdout == b"refused\n"
+        (incident,) = ask(h, "oom")["incidents"]
+        assert (incident["device"], incident["function"]) == ("cpu", f"malloc, {name}")
+        assert incident["requested_bytes"] == (1 << 30) + 1 and incident["where"].startswith("load (")
+        assert incident["device_memory"]["total_bytes"] == 400 * MIB
+        assert incident["device_memory"]["process_bytes"] > 24 * MIB
+        assert incident["largest"][0]["bytes"] == (24 << 20) + 1
+        r = h.sonde("mem", "oom", "--fail-on=oom", h.recording)
+        assert r.returncode == 3 and r.stdout.startswith("Host memory ran out once: ")
+        assert name in r.stdout and "asked of host memory" in said(h, "show")
+
+
+@pytest.mark.parametrize("program", ["posix_memalign", "new"])
+def test_refused_to_cpp_and_torch(hurt, program):
+    """DefaultCPUAllocator asks posix_memalign(); operator new asks malloc()."""
+    code = (
+        "import ctypes\n"
+        "p = ctypes.c_void_p()\n"
+        "print(ctypes.CDLL(None).posix_memalign(ctypes.byref(p), 64, ctypes.c_size_t(1 << 60)))\n"
+        if program == "posix_memalign"
+        else "import ctypes\nf = ctypes.CDLL('libstdc++.so.6')._ZnwmRKSt9nothrow_t\n"
+        "f.restype = ctypes.c_void_p\nprint(f(ctypes.c_size_t(1 << 60), ctypes.byref(ctypes.c_char())))\n"
+    )
+    out = run_python(hurt, code).stdout
+    assert out in (b"12\n", b"None\n"), out
+    (incident,) = ask(hurt, "oom")["incidents"]
+    assert incident["requested_bytes"] == 1 << 60
+    assert "computed wrongly" in said(hurt, "oom")
+
+
+def memory_group():
+    """A new control group for memory (version 1 or 2), or a reason to skip."""
+    mine = dict(line.split(":", 2)[1:] for line in open("/proc/self/cgroup").read().splitlines())
+    old = "memory" in mine
+    root = "/sys/fs/cgroup/memory" if old else "/sys/fs/cgroup"
+    for base in (root + mine["memory" if old else ""], root):
+        group = pathlib.Path(base) / f"sonde-test-{os.getpid()}"
+        try:
+            group.mkdir()
+            (group / ("memory.limit_in_bytes" if old else "memory.max")).write_text(str(64 * MIB))
+            return group
+        except OSError as e:
+            why = e
+            if group.is_dir():
+                group.rmdir()
+    pytest.skip(f"no control group can be made here: {why}")
+
+
+def test_killed_by_its_control_group(hurt):
+    group = memory_group()
+    hog = "kept = []\nwhile True: kept.append(bytearray(b'x') * (1 << 20))\n"
+    try:
+        script = f'echo $$ > {group}/cgroup.procs; exec "$0" "$@"'
+        words = hurt.command(sys.executable, "-c", hog, opts=HOST)
+        r = subprocess.run(["sh", "-c", script, *words], env=hurt.env(), cwd=hurt.tmp, capture_output=True)
+        assert r.returncode == -signal.SIGKILL, r.stderr
+        hurt.session.wait_finished()
+    finally:
+        wait_until(lambda: not (group / "cgroup.procs").read_text(), "the group to be empty")
+        group.rmdir()
+    if not platform_has_end_status():
+        pytest.skip("this kernel does not tell how a process of somebody else ended")
+    (process,) = [p for p in ask(hurt, "oom")["job"] if p["signal"]]
+    assert process["killed_by_group"] and process["signal"] == "SIGKILL"
+    r = hurt.sonde("mem", "oom", "--fail-on=oom", hurt.recording)
+    assert r.returncode == 3
+    text = " ".join(r.stdout.split())
+    assert "because its control group had no more memory than 64.00 MiB" in text

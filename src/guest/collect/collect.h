@@ -105,6 +105,8 @@ void collect_heap(uint8_t pool, uint16_t device, uint8_t mode, uint64_t addr, in
 	EXPORTED(collect_heap);
 
 /* The driver had no memory left. */
+/* Host memory that was refused; keeps errno. */
+void collect_host_refusal(uint64_t size, const void *caller) EXPORTED(collect_host_refusal);
 void collect_oom(uint16_t device, uint8_t kind, uint64_t size, uint64_t flag, const void *caller)
 	EXPORTED(collect_oom);
 

@@ -171,14 +171,6 @@ void collect_heap(uint8_t pool, uint16_t device, uint8_t mode, uint64_t addr, in
 	put_end(&p);
 }
 
-/* Rare, and often the last thing that a job does: worth more frames than usual. */
-static uint32_t oom_depth(uint32_t depth)
-{
-	uint32_t least = guest.page->oom_depth;
-
-	return depth > least ? depth : least;
-}
-
 void collect_oom(uint16_t device, uint8_t kind, uint64_t size, uint64_t flag, const void *caller)
 {
 	if (!guest_wants(WANT_ALLOC))

@@ -111,4 +111,12 @@ void program_await_python_end(void);
  * they are gone with it. */
 uint64_t activities_unwritten(const struct control_page *page, struct arena_head *arena);
 
+/* Rare, and often the last thing that a job does: worth more frames than usual. */
+static inline uint32_t oom_depth(uint32_t depth)
+{
+	uint32_t least = guest.page->oom_depth;
+
+	return depth > least ? depth : least;
+}
+
 #endif

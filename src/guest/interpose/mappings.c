@@ -133,6 +133,9 @@ static void report_mmap(void *at, size_t len, int prot, int flags, int fd, const
 
 	if (at != MAP_FAILED)
 		collect_map(MAP_ADD, (uint64_t)at, len, kind_of(prot, flags, fd), caller);
+	else if (saved == ENOMEM && flags & MAP_ANONYMOUS &&
+		 kind_of(prot, flags, fd) != ALLOC_RESERVED)
+		collect_host_refusal(len, caller);
 	errno = saved;
 }
 

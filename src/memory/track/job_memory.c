@@ -26,6 +26,7 @@
 #define DETAIL_SHARE 100 /* a list of mappings takes at most one part of so many of the time */
 #define DETAIL_MAX_BYTES (4ull << 30) /* the kernel keeps the job from mapping while it lists */
 #define DETAIL_GROWTH (4ull << 20)
+#define REFUSED_NS (50 * MS)
 #define ENVIRON_BYTES (256u << 10)
 
 struct process {
@@ -42,7 +43,8 @@ struct process {
 
 struct job_memory {
 	struct hmap processes; /* number: struct process */
-	uint64_t seen; /* processes of the track */
+	uint64_t seen, ooms; /* of the track: processes, refusals */
+	uint64_t round_ns; /* when everybody was looked at */
 	uint64_t next_ns, round;
 	struct buf ended; /* records about processes that have ended, for the next batch */
 	struct buf *batch; /* while a round lasts */
@@ -137,10 +139,23 @@ static bool is_detail_due(const struct job_memory *h, const struct process *p,
 	       h->now_ns - p->detail_after_ns >= 10 * DETAIL_NS;
 }
 
+/* Jobs, and who manages them, move processes to other groups. */
+static void renew_group(struct process *p)
+{
+	struct memory_group now;
+
+	memory_group_find(p->dir, &now);
+	if (!strcmp(now.path, p->group.path))
+		return;
+	p->group = now;
+	memory_group_read(&p->group, &p->at_start);
+}
+
 static void read_detail(struct process *p, struct rec_usage *u)
 {
 	uint64_t begin_ns = clock_mono_ns();
 
+	renew_group(p);
 	if (process_memory_read_detail(p->dir, u) < 0)
 		return;
 	uint64_t now_ns = clock_mono_ns(), pause_ns = DETAIL_SHARE * (now_ns - begin_ns);
@@ -206,15 +221,20 @@ static void forget_processes(struct job_memory *h)
 
 bool job_memory_poll(struct job_memory *h, const struct track *t, bool now, struct buf *batch)
 {
-	uint64_t seen = track_signs(t).processes;
+	struct track_signs signs = track_signs(t);
+	uint64_t seen = signs.processes;
 	size_t had = batch->len;
 
 	buf_add(batch, h->ended.data, h->ended.len);
 	buf_clear(&h->ended);
 	h->now_ns = clock_mono_ns();
+	/* Memory was refused: what there was then may be gone soon. */
+	now |= signs.ooms != h->ooms && h->now_ns - h->round_ns >= REFUSED_NS;
 	if (!now && seen == h->seen && h->now_ns < h->next_ns)
 		return batch->len > had;
 	h->seen = seen;
+	h->ooms = signs.ooms;
+	h->round_ns = h->now_ns;
 	h->round++;
 	h->next_ns = UINT64_MAX;
 	h->batch = batch;

@@ -293,6 +293,11 @@ static void put_blocks(struct proc *p, uint32_t tid, const struct rec_oom *o, en
 	}
 }
 
+static bool is_host_map(unsigned map)
+{
+	return map == POOL_HOST || map == POOL_PYTHON || map == MAP_MAPPINGS;
+}
+
 static void list_blocks(struct proc *p, uint32_t tid, const struct rec_oom *o)
 {
 	size_t max = p->cfg->oom_top;
@@ -303,7 +308,7 @@ static void list_blocks(struct proc *p, uint32_t tid, const struct rec_oom *o)
 	};
 
 	for (unsigned m = 0; m < NMAPS; m++)
-		if (m != POOL_HOST && m != POOL_PYTHON && m != MAP_MAPPINGS)
+		if (is_host_map(m) == (o->device == DEV_HOST) && m != POOL_PYTHON)
 			omap_each(&p->maps[m], choose_block, &c);
 	put_in_order(&c.recent);
 	put_in_order(&c.largest);
@@ -313,9 +318,18 @@ static void list_blocks(struct proc *p, uint32_t tid, const struct rec_oom *o)
 	free(c.largest.heap);
 }
 
+/* What asked, and the limit of the process that there is; analyses know these words. */
+static const char *host_call(const struct rec_oom *o)
+{
+	return o->limit == OOM_LIMIT_SPACE  ? "malloc, RLIMIT_AS"
+	       : o->limit == OOM_LIMIT_DATA ? "malloc, RLIMIT_DATA"
+					    : "malloc";
+}
+
 static void put_trigger(struct proc *p, uint32_t tid, const struct rec_oom *o)
 {
-	const char *call = o->kind == ALLOC_REGION   ? "caching allocator"
+	const char *call = o->device == DEV_HOST     ? host_call(o)
+			   : o->kind == ALLOC_REGION ? "caching allocator"
 			   : o->kind == ALLOC_CREATE ? "halMemCreate"
 						     : "halMemAlloc";
 	struct row row;
@@ -353,7 +367,7 @@ void oom_record(struct proc *p, uint32_t tid, const struct rec_oom *o)
 	bool shown = u->oom_shown_ns && minus_or_zero(now_ns, u->oom_shown_ns) < DETAIL_NS;
 	if (details && !shown && has_sample(u))
 		put_snapshot(p, tid, u, o->head.stack, now_ns);
-	u->oom_waits |= details && !shown && !has_sample(u);
+	u->oom_waits |= details && !shown && !has_sample(u) && o->device < DEV_NONE;
 	put_trigger(p, tid, o);
 	if (!details || !may_list_blocks(p))
 		return;

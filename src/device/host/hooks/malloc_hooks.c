@@ -145,8 +145,10 @@ static inline void *allocated(void *p, size_t size, const void *caller)
 		.module = MODULE_NONE,
 	};
 
-	if (p)
+	if (__builtin_expect(p != NULL, 1))
 		collect_alloc(&b, caller);
+	else if (size && errno == ENOMEM)
+		collect_host_refusal(size, caller);
 	return p;
 }
 
@@ -186,7 +188,7 @@ EXPORT void *calloc(size_t n, size_t size)
 		return fits ? boot_alloc(16, bytes) : NULL;
 	if (__builtin_expect(passed_on, 0))
 		return real.calloc(n, size);
-	return allocated(real.calloc(n, size), bytes, CALLER);
+	return allocated(real.calloc(n, size), fits ? bytes : SIZE_MAX, CALLER);
 }
 
 static void *reallocate(void *old, size_t size, const void *caller)
@@ -245,6 +247,8 @@ EXPORT int posix_memalign(void **out, size_t align, size_t size)
 	int r = real.posix_memalign(out, align, size);
 	if (r == 0)
 		allocated(*out, size, CALLER);
+	else if (r == ENOMEM)
+		collect_host_refusal(size, CALLER);
 	return r;
 }
 

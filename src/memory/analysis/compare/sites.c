@@ -109,9 +109,10 @@ static void add_name(const struct stacks *stacks, const struct site_group *g, st
 		say(out, i ? " < " : "");
 		frame_describe(&lines[i], stack.py != NULL, out);
 	}
-	if (!n)
-		say(out, g->stack ? "an empty call stack" : "blocks of {} without a call stack",
-		    BYTES(g->bytes));
+	if (!n && g->stack)
+		say(out, "an empty call stack");
+	else if (!n)
+		say(out, "blocks of {} without a call stack", BYTES(g->bytes));
 }
 
 static struct site *site_of(struct compare_sites *s, struct hmap *by_key,

@@ -161,7 +161,7 @@ static struct oom_incident *new_incident(struct oom *o, struct block_process *p,
 	i->requested = requested;
 	i->step = p->in_step ? p->step : 0;
 	read_function(row, i->function);
-	if (!strcmp(i->function, POOL_FUNCTION))
+	if (!strcmp(i->function, POOL_FUNCTION) || i->device == DEV_HOST)
 		row_number(row, ATTR_FLAG, &i->limit);
 	LIST_ADD(o->incidents, o->nincidents, o->incidents_cap, i);
 	return i;
@@ -218,7 +218,7 @@ static void on_change(struct oom *o, const struct block_change *c, const struct 
 {
 	struct oom_incident *i = last_of(o, c->process, row->device);
 
-	bool driver = blocks_is_device(c->pool->type);
+	bool driver = blocks_is_driver(c->pool->type);
 
 	if (!i || !i->open)
 		return;
@@ -264,6 +264,16 @@ static void oom_row(struct analysis *a, const struct row *row)
 	}
 }
 
+size_t oom_group_kills(const struct oom *o)
+{
+	const struct processes *ps = o->base.processes;
+	size_t n = 0;
+
+	for (size_t i = 0; ps && i < ps->n; i++)
+		n += ps->list[i].group_killed;
+	return n;
+}
+
 static size_t oom_findings(struct analysis *a)
 {
 	struct oom *o = (struct oom *)a;
@@ -271,7 +281,7 @@ static size_t oom_findings(struct analysis *a)
 
 	for (size_t i = 0; i < o->nincidents; i++)
 		n += !o->incidents[i]->granted;
-	return n;
+	return n + oom_group_kills(o);
 }
 
 static void oom_free(struct analysis *a)

@@ -12,6 +12,9 @@
  * apart, are one incident: frameworks give back what they cached and ask again. If that request is
  * then granted the job did not notice; such an incident is reported, but it is not a finding.
  *
+ * Host memory: a refused malloc() or mmap(); the total is then the limit of the process. Processes
+ * that the kernel killed because their control group had no more memory are findings, too.
+ *
  * What is alive comes from MALLOC and FREE rows; without them the OOM_TOP_ALLOC and
  * OOM_RECENT_ALLOC rows are used. The device's size comes from SNAPSHOT or START_TRACE rows, what
  * others hold from device_used and process_used; where they are missing the verdict is from this

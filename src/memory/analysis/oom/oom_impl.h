@@ -8,6 +8,7 @@
 
 #include "memory/analysis/common/analysis.h"
 #include "memory/analysis/common/blocks.h"
+#include "memory/analysis/processes/processes.h"
 
 #define OOM_MAX_INCIDENTS 200 /* later ones are only counted */
 #define OOM_MAX_LIST 100 /* blocks that are kept of each kind */
@@ -99,6 +100,13 @@ bool oom_is_larger(const struct oom_block *a, const struct oom_block *b);
 bool oom_is_newer(const struct oom_block *a, const struct oom_block *b);
 void oom_list_offer(struct oom_list *l, const struct oom_block *b,
 		    bool (*better)(const struct oom_block *a, const struct oom_block *b));
+
+/* Processes that the kernel killed because their control group had no more memory. */
+size_t oom_group_kills(const struct oom *o);
+
+/* host.c: the sentences about host memory. */
+void oom_host_reason(const struct oom *o, const struct oom_incident *i, struct buf *out);
+void oom_host_advice(const struct oom *o, const struct oom_incident *i, struct buf *out);
 
 /* verdict.c */
 enum oom_verdict { OOM_LEAK, OOM_FRAGMENTATION, OOM_OTHER_PROCESS, OOM_EXHAUSTION };

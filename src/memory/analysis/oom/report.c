@@ -8,6 +8,7 @@
 
 #include "formats/json_value.h"
 #include "memory/analysis/common/fields.h"
+#include "wire/record.h"
 
 #define INDENT 2
 
@@ -51,9 +52,31 @@ static void say_first(const struct view *g, struct buf *t)
 	oom_reason(g->o, inc, &a, t);
 }
 
+/* A killed process was refused nothing: it touched memory that its group did not have. */
+static void say_group_kills(const struct oom *o, struct buf *t)
+{
+	const struct processes *ps = o->base.processes;
+	size_t n = oom_group_kills(o), i = 0;
+
+	while (!ps->list[i].group_killed)
+		i++;
+	const struct process_facts *p = &ps->list[i];
+	say(t, "the kernel killed ");
+	processes_say(ps, p->pid, t);
+	say(t, " because its control group had no more memory");
+	if (p->group_limit && p->group_limit != USAGE_UNKNOWN)
+		say(t, " than {}", BYTES(p->group_limit));
+	if (p->samples)
+		say(t, "; {} of it were in memory at the last sample, recorded blocks held {}",
+		    BYTES(p->last.usage.rss_bytes), BYTES(p->last.blocks_bytes));
+	say(t, ".");
+	if (n > 1)
+		say(t, " {} more processes were killed so.", NUMBER(n - 1));
+}
+
 static void print_answer(const struct view *g)
 {
-	uint64_t by_verdict[OOM_EXHAUSTION + 1] = {0}, granted = 0, n = 0;
+	uint64_t by_verdict[OOM_EXHAUSTION + 1] = {0}, granted = 0, n = 0, host = 0;
 	const char *between = "";
 	struct buf t = {0};
 
@@ -63,9 +86,12 @@ static void print_answer(const struct view *g)
 			granted++;
 		else
 			by_verdict[oom_answer(g->o, inc).verdict]++, n++;
+		host += !inc->granted && inc->device == DEV_HOST;
 	}
 	if (n) {
-		say(&t, "Device memory ran out ");
+		say(&t, host == n ? "Host memory ran out "
+			: host	  ? "Memory ran out "
+				  : "Device memory ran out ");
 		say_times(&t, n + g->o->dropped, ":");
 		for (unsigned v = 0; v <= OOM_EXHAUSTION; v++) {
 			if (!by_verdict[v])
@@ -78,6 +104,9 @@ static void print_answer(const struct view *g)
 		}
 		say(&t, ".");
 		say_first(g, &t);
+	} else if (oom_group_kills(g->o)) {
+		say(&t, "No request for memory was refused, but memory ran out all the same: ");
+		say_group_kills(g->o, &t);
 	} else {
 		say(&t, "No request for device memory was refused, as far as the data shows");
 		if (granted)
@@ -86,6 +115,10 @@ static void print_answer(const struct view *g)
 			    "back",
 			    COUNT_OF(granted, "request"), TEXT(words_was(granted)));
 		say(&t, ".");
+	}
+	if (n && oom_group_kills(g->o)) {
+		say(&t, " Also, ");
+		say_group_kills(g->o, &t);
 	}
 	report_ink(&g->report, n ? INK_BAD : INK_HEADING);
 	report_paragraph(&g->report, 0, &t);
@@ -98,8 +131,11 @@ static void print_request(const struct view *g, const struct oom_incident *i, si
 {
 	struct buf t = {0};
 
-	say(&t, "{}. Process {} asked device {} for {}", NUMBER(number), NUMBER(i->process->pid),
-	    DEVICE(i->device), BYTES(i->requested));
+	say(&t, "{}. Process {} asked ", NUMBER(number), NUMBER(i->process->pid));
+	if (i->device == DEV_HOST)
+		say(&t, "for {} of host memory", BYTES(i->requested));
+	else
+		say(&t, "device {} for {}", DEVICE(i->device), BYTES(i->requested));
 	if (i->function[0])
 		say(&t, " ({})", PRINTABLE(i->function));
 	say(&t, " {} after the start", DURATION(after_start(g->o, i)));
@@ -259,7 +295,7 @@ void oom_text(struct analysis *a, const struct analysis_style *style, struct buf
 	if (style->console && !a->ops->findings(a))
 		return;
 	print_answer(&g);
-	if (!g.o->requests && !style->console)
+	if (!g.o->requests && !style->console && !(a->processes && a->processes->recording))
 		say(out, "A dump file shows whether memory ran out only if the job was recorded "
 			 "with --analysis=oom.\n");
 	for (size_t i = 0; i < g.o->nincidents; i++) {

@@ -287,4 +287,9 @@ void oom_take_state(struct oom *o, struct oom_incident *i)
 	list_blocks(&s);
 	find_leaks(&s); /* last: it rearranges the items */
 	free(s.items);
+	uint64_t blocks;
+	uint32_t steps;
+	if (i->device == DEV_HOST)
+		(void)blocks_of_host(o->base.blocks, i->process->pid, &i->own_bytes, &blocks,
+				     &steps);
 }

@@ -3,6 +3,7 @@
 #include "memory/analysis/oom/oom_impl.h"
 
 #include "memory/analysis/common/memory_words.h"
+#include "wire/record.h"
 
 #define LEAK_SHARE 10 /* a leak counts from a tenth of the request on */
 #define OTHERS_SHARE 8 /* others count from an eighth of the device on */
@@ -75,6 +76,10 @@ struct oom_answer oom_answer(const struct oom *o, const struct oom_incident *i)
 		a.total_bytes = total = i->limit;
 		if (a.has_free && a.free_bytes > oom_less(i->limit, i->own_bytes))
 			a.free_bytes = oom_less(i->limit, i->own_bytes);
+	}
+	if (i->device == DEV_HOST) { /* of what others have nothing is known, nor of pieces */
+		a.verdict = is_leak(i, &a) ? OOM_LEAK : OOM_EXHAUSTION;
+		return a;
 	}
 	a.pool = find_shattered_pool(i);
 	if (a.has_total && i->requested > total)
@@ -161,6 +166,10 @@ static void reason_exhaustion(const struct oom_incident *i, const struct oom_ans
 void oom_reason(const struct oom *o, const struct oom_incident *i, const struct oom_answer *a,
 		struct buf *out)
 {
+	if (i->device == DEV_HOST && a->verdict != OOM_LEAK) {
+		oom_host_reason(o, i, out);
+		return;
+	}
 	switch (a->verdict) {
 	case OOM_LEAK:
 		reason_leak(o, i, out);
@@ -175,7 +184,7 @@ void oom_reason(const struct oom *o, const struct oom_incident *i, const struct 
 		reason_exhaustion(i, a, out);
 		break;
 	}
-	if (!a->has_free)
+	if (!a->has_free && i->device != DEV_HOST)
 		say(out, a->has_total ? " What others hold is not known, so this is from this "
 					"process' view only."
 				      : " How much the device has, and what others hold, is not "
@@ -207,6 +216,10 @@ void oom_advice(const struct oom *o, const struct oom_incident *i, const struct 
 {
 	enum row_type pool = a->pool ? a->pool->type : TYPE_END;
 
+	if (i->device == DEV_HOST && a->verdict != OOM_LEAK) {
+		oom_host_advice(o, i, out);
+		return;
+	}
 	switch (a->verdict) {
 	case OOM_LEAK:
 		say(out, "Free in every step what that place allocates; `sonde mem leaks` lists "

@@ -276,9 +276,10 @@ static void say_ooms(const struct summary *s, const struct summary_counts *c, st
 		say(out, " Memory ran out once, ");
 	else
 		say(out, " Memory ran out {}, first ", COUNT_OF(c->ooms, "time"));
-	say(out, "{} after the start, when {} were asked of device {}.",
-	    DURATION(first->time_ns - s->first_ns), BYTES(first->requested_bytes),
-	    DEVICE(first->device));
+	say(out, "{} after the start, when {} were asked of ",
+	    DURATION(first->time_ns - s->first_ns), BYTES(first->requested_bytes));
+	words_device(out, first->device, false);
+	say(out, ".");
 }
 
 static void say_answer(struct summary *s, struct buf *out)

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/* Why host memory was refused: a limit of the process, of its control group, or of the machine. */
+#include <string.h>
+
+#include "memory/analysis/common/memory_words.h"
+#include "memory/analysis/oom/oom_impl.h"
+
+#define TOO_MUCH (1ull << 47) /* no address space of a process has as much */
+#define NO_GROUP UINT64_MAX
+
+/* What its control group may have, as the samples say. */
+static uint64_t group_limit(const struct oom *o, const struct oom_incident *i, uint64_t *used)
+{
+	const struct process_facts *p =
+		o->base.processes ? processes_find(o->base.processes, i->process->pid) : NULL;
+
+	if (!p || !p->samples || p->last.usage.group_limit_bytes == USAGE_UNKNOWN)
+		return NO_GROUP;
+	*used = p->last.usage.group_bytes;
+	return p->last.usage.group_limit_bytes;
+}
+
+static bool is_data_limit(const struct oom_incident *i)
+{
+	return strstr(i->function, "RLIMIT_DATA") != NULL;
+}
+
+void oom_host_reason(const struct oom *o, const struct oom_incident *i, struct buf *out)
+{
+	uint64_t used = 0, group = group_limit(o, i, &used);
+
+	if (i->requested >= TOO_MUCH) {
+		say(out, "no process can have that much: the size was computed wrongly.");
+		return;
+	}
+	if (i->has_blocks)
+		say(out, "recorded blocks of this process hold {}", BYTES(i->own_bytes));
+	else
+		say(out, "this process holds what is listed below");
+	if (i->limit)
+		say(out, ", and it may have {} {}", BYTES(i->limit),
+		    TEXT(is_data_limit(i) ? "of data (RLIMIT_DATA, ulimit -d)"
+					  : "of address space, libraries and reservations "
+					    "included (RLIMIT_AS, ulimit -v)"));
+	if (group != NO_GROUP) {
+		say(out, "; its control group may have {}", BYTES(group));
+		if (used != USAGE_UNKNOWN)
+			say(out, " and had {} at the last sample", BYTES(used));
+	}
+	if (!i->limit && group == NO_GROUP)
+		say(out, ", and it has no limit of its own, so the machine had no more to give "
+			 "(memory, swap, vm.overcommit_memory, vm.max_map_count)");
+	say(out, "; {} more were asked for.", BYTES(i->requested));
+}
+
+void oom_host_advice(const struct oom *o, const struct oom_incident *i, struct buf *out)
+{
+	const struct oom_block *b = i->largest.n ? &i->largest.list[0] : NULL;
+
+	if (i->requested >= TOO_MUCH) {
+		say(out, "Look at how the size is computed; a negative number is a huge one here.");
+		return;
+	}
+	if (i->limit)
+		say(out, "Raise the limit (ulimit, the scheduler's memory request), or hold less");
+	else
+		say(out, "Hold less, or give the job more memory");
+	if (b)
+		say(out, "; the largest block has {}", BYTES(b->bytes));
+	if (b && b->stack)
+		say(out, " and comes from {}", WHERE(oom_stacks(o), b->stack));
+	say(out, ".");
+}
