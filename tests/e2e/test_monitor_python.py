@@ -48,7 +48,8 @@ print([(k.name, k.value) for k in ActivityKind])
     }  # fmt: skip
 
 
-def test_modules_of_the_names_they_have_elsewhere(programs):
+@pytest.mark.parametrize("python", ENDS)
+def test_modules_of_the_names_they_have_elsewhere(programs, python):
     """Submodules of IPCMonitor, and the functions of the library below it."""
     code = NPU + """
 import importlib
@@ -100,7 +101,7 @@ sys.modules["mindspore.communication._comm_helper"] = types.SimpleNamespace(
     _get_group_map=lambda: {"tp": 0})
 print(get_parallel_group_info())
 """
-    r = programs.run(code, RANK=5)
+    r = programs.run(code, python=python, RANK=5)
     groups = {"comm_tp": {"global_ranks": [4, 5], "group_name": "tp", "group_rank": 1}}
     assert (r.stdout, r.stderr) == (f"0o640\n{json.dumps(groups)}\n", "")
 

@@ -4,7 +4,8 @@
 Wrong types are TypeErrors. What was recorded is read with every call.
 """
 
-from typing import Any, List, Sequence, Set
+from collections.abc import Sequence
+from typing import Any, List, Set
 
 from ._monitor import Monitor
 from ._records import API, ActivityKind, Communication, Kernel, Marker
@@ -28,7 +29,7 @@ __all__ = [
 ]
 
 
-def start_monitor(kinds: Sequence[ActivityKind]) -> None:
+def start_monitor(kinds: "Sequence[ActivityKind]") -> None:
     """Begins to record these kinds: Monitor().start(kinds)."""
     if isinstance(kinds, (str, bytes)) or not isinstance(kinds, Sequence):
         raise TypeError(f"kinds must be a list of ActivityKind, not {type(kinds).__name__}")
