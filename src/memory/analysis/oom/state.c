@@ -287,9 +287,7 @@ void oom_take_state(struct oom *o, struct oom_incident *i)
 	list_blocks(&s);
 	find_leaks(&s); /* last: it rearranges the items */
 	free(s.items);
-	uint64_t blocks;
-	uint32_t steps;
-	if (i->device == DEV_HOST)
-		(void)blocks_of_host(o->base.blocks, i->process->pid, &i->own_bytes, &blocks,
-				     &steps);
+	for (size_t k = 0; i->device == DEV_HOST && k < i->process->ndevices; k++)
+		if (i->process->devices[k]->device == DEV_HOST)
+			i->own_bytes = i->process->devices[k]->driver_bytes;
 }
