@@ -3,9 +3,11 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/mem.h"
 
+#define FILES_POLL_MS 200
 #define REPLY_MS 6000 /* switching a source off takes long on a busy machine */
 
 const char *const trace_end_names[TRACE_ENDS] = {[TRACE_ENDED] = "ended",
@@ -23,8 +25,8 @@ struct rows {
 static void add_process(struct rows *r, const json_t *pid, enum trace_end end, const char *words)
 {
 	r->list = xgrow(r->list, &r->cap, r->n + 1, sizeof(*r->list));
-	r->list[r->n++] =
-		(struct stopped_process){json_integer_value(pid), end, words ? words : ""};
+	r->list[r->n++] = (struct stopped_process){json_integer_value(pid), end, words ? words : "",
+						   NULL, NULL};
 }
 
 static void add_pids(struct rows *r, const json_t *pids, enum trace_end end, const char *words)
@@ -199,6 +201,68 @@ int stop_trace(struct client_group *g, uint64_t job_id, json_t *pids, struct sto
 	return code == 0 ? ask_reasons(g, job_id, pids, out, err) : code;
 }
 
+/* --- their files --- */
+
+/* The text that a list of a process' files has for it; NULL: none. */
+static const char *find_text(const json_t *list, int64_t pid, const char *key)
+{
+	json_t *e;
+	size_t i;
+
+	json_array_foreach(list, i, e) if (json_integer_value(json_object_get(e, "pid")) ==
+					   pid) return json_string_value(json_object_get(e, key));
+	return NULL;
+}
+
+static bool has_pid(const json_t *list, int64_t pid)
+{
+	json_t *e;
+	size_t i;
+
+	json_array_foreach(list, i, e) if (json_integer_value(e) == pid) return true;
+	return false;
+}
+
+/* How many of those that were ended have not said where they are. */
+static size_t read_files(struct stopped_host *h, const json_t *replies)
+{
+	size_t missing = 0;
+
+	for (size_t i = 0; i < h->n; i++) {
+		struct stopped_process *p = &h->processes[i];
+
+		if (p->end != TRACE_ENDED)
+			continue;
+		p->path = find_text(json_object_get(replies, "written"), p->pid, "path");
+		p->why = find_text(json_object_get(replies, "not_written"), p->pid, "why");
+		if (!p->path && !p->why && !has_pid(json_object_get(replies, "expected"), p->pid))
+			p->why = "the process has ended, or another trace was asked for";
+		missing += !p->path && !p->why;
+	}
+	return missing;
+}
+
+size_t stop_trace_wait(struct client_group *g, struct stop_results *r, unsigned seconds,
+		       struct err *err)
+{
+	const struct timespec moment = {0, FILES_POLL_MS * 1000000};
+	size_t missing = r->ends[TRACE_ENDED];
+
+	r->files = client_answers_new(g);
+	for (uint64_t tries = 0; missing && tries * FILES_POLL_MS < seconds * 1000ull; tries++) {
+		nanosleep(&moment, NULL);
+		client_answers_free(g, r->files);
+		r->files = client_answers_new(g);
+		if (client_wait_replies(g, 1, r->answers, r->files, err) < 0)
+			break;
+		missing = 0;
+		for (size_t i = 0; i < g->hosts->n; i++)
+			missing += r->files[i].reply ? read_files(&r->hosts[i], r->files[i].reply)
+						     : r->hosts[i].ends[TRACE_ENDED];
+	}
+	return missing;
+}
+
 void stop_results_release(const struct client_group *g, struct stop_results *r)
 {
 	for (size_t i = 0; i < g->hosts->n; i++)
@@ -207,4 +271,5 @@ void stop_results_release(const struct client_group *g, struct stop_results *r)
 	client_answers_free(g, r->answers);
 	client_answers_free(g, r->replies);
 	client_answers_free(g, r->explained);
+	client_answers_free(g, r->files);
 }

@@ -19,6 +19,7 @@ struct stopped_process {
 	int64_t pid;
 	enum trace_end end;
 	const char *words; /* in the answers */
+	const char *path, *why; /* of its files, once they are known; NULL: not */
 };
 
 /* All processes of a host, in the order of their pids, each once. The caller frees it.
@@ -28,6 +29,7 @@ struct stopped_process *stop_trace_read(const json_t *reply, const json_t *repli
 /* An element of each for every host. Zero-initialise. */
 struct stop_results {
 	struct client_answer *answers, *replies, *explained;
+	struct client_answer *files; /* of stop_trace_wait() */
 	struct stopped_host {
 		struct stopped_process *processes;
 		size_t n;
@@ -39,6 +41,9 @@ struct stop_results {
 /* pids: an array; borrowed. */
 int stop_trace(struct client_group *g, uint64_t job_id, json_t *pids, struct stop_results *out,
 	       struct err *err);
+/* Waits until the files of what was ended are written, so long at most. How many are not. */
+size_t stop_trace_wait(struct client_group *g, struct stop_results *r, unsigned seconds,
+		       struct err *err);
 void stop_results_release(const struct client_group *g, struct stop_results *r);
 
 /* The daemon did not understand the request. */

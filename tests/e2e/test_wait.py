@@ -108,7 +108,10 @@ def test_after_a_stop_the_next_command_works(node, tmp_path):
     assert r.returncode == 0 and written(r), r.stdout + r.stderr
     dyno(node.daemon, "nputrace", "--duration-ms", "60000", "--log-file", tmp_path / "u")
     node.wait("Running")
-    dyno(node.daemon, "nputrace", "--stop")
+    dyno(node.daemon, "nputrace", "--stop", "--pids", node.silent.pid)
+    r = dyno(node.daemon, "nputrace", "--stop", "--wait", "--pids", node.steps.pid)
+    assert r.returncode == 0 and list(written(r)) == [node.steps.pid], r.stdout + r.stderr
+    assert written(r)[node.steps.pid] in map(str, dirs(tmp_path / "u"))
     r = monitor("--npu-monitor-start", "--wait", "--log-file", tmp_path / "m", "--duration", "0.2",
                 "--mspti-activity-kind", "Kernel")  # fmt: skip
     assert r.returncode == 0 and r.stdout.count("the monitor has run its time") == 2, r.stderr

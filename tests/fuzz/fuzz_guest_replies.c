@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
- * Replies of guests to a request with the number 7: any bytes, a line each. The daemon reports them
- * as JSON of bounded length, and `nputrace --stop` makes rows of it.
+ * Replies of guests, and of their recorder about files, to a request with the number 7: any bytes,
+ * a line each. The daemon reports them as JSON of bounded length, and `nputrace --stop` makes rows of it.
  */
 #include <stdint.h>
 #include <stdlib.h>
@@ -16,6 +16,8 @@
 
 #define MOST_WORDS 1600 /* of two guests, 256 bytes each, as JSON escapes them */
 
+#define MOST_FILES (6 * 4400) /* the same of where they are */
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 /* Two guests of one process: each reply comes from both. */
@@ -26,7 +28,7 @@ static void add_guests(struct jobs *j, const struct jobs_sender *from)
 		struct jobs_process *p = jobs_register(j, from, job, from->pid, &code);
 
 		BUG_ON(!p || !p->guest);
-		jobs_expect_reply(p, 7);
+		jobs_expect_reply(p, &(struct jobs_config){.id = 7, .is_npu_trace = true});
 	}
 }
 
@@ -38,7 +40,12 @@ static void reply(struct jobs *j, const struct jobs_sender *from, const uint8_t 
 	if (len)
 		memcpy(copy, line, len);
 	jobs_replied(j, from, copy, len);
+	jobs_files(j, from, copy, len);
 	free(copy);
+	/* the same as the word of a recorder about this process */
+	char *files = xasprintf("%d %.*s", (int)from->pid, (int)len, (const char *)line);
+	jobs_files(j, from, files, strlen(files));
+	free(files);
 }
 
 static void check_replies(struct jobs *j)
@@ -49,7 +56,7 @@ static void check_replies(struct jobs *j)
 	size_t n = 0;
 
 	char *text = json_dumps(said, JSON_COMPACT | JSON_ENSURE_ASCII);
-	BUG_ON(!text || strlen(text) > 2 * MOST_WORDS + 256);
+	BUG_ON(!text || strlen(text) > 2 * (MOST_WORDS + MOST_FILES) + 512);
 	size_t reported = json_array_size(json_object_get(said, "told")) +
 			  json_array_size(json_object_get(said, "failed")) +
 			  json_array_size(json_object_get(said, "waiting"));

@@ -115,13 +115,13 @@ static int trace_or_stop(struct ctl *c, void *options)
 
 	if (!o->stop)
 		return request_trace(c, o);
-	return ctl_stop_run(c, o->job_id, o->pids);
+	return ctl_stop_run(c, o->job_id, o->pids, o->wait.on ? o->wait.timeout_s : 0);
 }
 
 /* Options that describe a trace come before those that all commands have. */
 static int check_stop(const struct args *a, struct err *err)
 {
-	static const char *const fit[] = {"stop", "job-id", "pids", NULL};
+	static const char *const fit[] = {"stop", "job-id", "pids", "wait", "wait-timeout", NULL};
 
 	for (const struct opt *o = a->spec->options; strcmp(o->name, "hostname") != 0; o++)
 		if (!ctl_is_one_of(fit, o->name, strlen(o->name)) && args_given(a, o))

@@ -95,9 +95,9 @@ bool ctl_is_dyno(const struct ctl *c);
 /* Whether a command without an effect exits with EXIT_FINDING: not as dyno, unless --strict. */
 bool ctl_is_strict(const struct ctl *c);
 
-/* nputrace --stop: ends traces that wait or run, now. pids: as on the command line. The exit
- * status. */
-int ctl_stop_run(struct ctl *c, uint64_t job_id, const char *pids);
+/* nputrace --stop: ends traces that wait or run, now. pids: as on the command line; wait_s: how long
+ * files are waited for, 0: not. The exit status. */
+int ctl_stop_run(struct ctl *c, uint64_t job_id, const char *pids, unsigned wait_s);
 
 /* --- what is printed --- */
 

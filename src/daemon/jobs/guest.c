@@ -332,6 +332,7 @@ void jobs_expect_reply(struct jobs_process *p, const struct jobs_config *c)
 	if (!c->is_npu_trace)
 		return;
 	g->trace_id = c->id;
+	g->stop_id = 0;
 	free(g->files);
 	g->files = NULL;
 }
@@ -372,7 +373,7 @@ static void add_files(const struct jobs_process *p, uint64_t id, struct replies 
 
 	if (g && (g->request_id == id || g->trace_id == id))
 		json_array_append_new(out->expected, json_integer(p->pid));
-	if (g && g->files && g->trace_id == id)
+	if (g && g->files && (g->trace_id == id || g->stop_id == id))
 		json_array_append_new(g->is_written ? out->written : out->not_written,
 				      json_pack("{sIss}", "pid", (json_int_t)p->pid,
 						g->is_written ? "path" : "why", g->files));

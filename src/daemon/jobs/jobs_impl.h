@@ -156,6 +156,7 @@ struct jobs_guest {
 	bool ends_trace; /* it has replied that its trace ends by request, and still reports it */
 	uint8_t logged_failures; /* of this request */
 	uint64_t trace_id; /* the last trace that it was asked for */
+	uint64_t stop_id; /* the request that ends it; 0: none does */
 	char *files; /* of it: where they are, or why there are none; NULL: not known yet */
 	int64_t since_ms, due_ms; /* of the pause: its beginning, when it is checked again */
 	int64_t begun_ms; /* the trace is busy by then, or never; 0: it was not delivered yet */

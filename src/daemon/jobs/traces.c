@@ -55,6 +55,7 @@ static void send_stop(struct stop *s, struct jobs_process *p)
 	p->guest->stop = s->config;
 	s->config->refs++;
 	jobs_expect_reply(p, s->config);
+	p->guest->stop_id = p->guest->trace_id ? s->config->id : 0;
 	jobs_notify(s->j, p);
 	add_pid(s->sent, p);
 }
