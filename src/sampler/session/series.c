@@ -233,6 +233,25 @@ static unsigned every_of(const struct series_set *s, enum counter_track track)
 	return every;
 }
 
+static bool is_there(const struct series_set *s, const char *name)
+{
+	for (size_t i = 0; i < s->n; i++)
+		if (s->list[i].card == ALL_CARDS && s->list[i].name == name)
+			return true;
+	return false;
+}
+
+/* Who reads the arrays need not ask whether there was such a device. */
+static void add_empty(const struct series_set *s, enum counter_track track, struct buf *out)
+{
+	const char *device = track == COUNTER_NPU ? "npu_" : "gpu_";
+
+	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
+		if (kinds[i].over_cards && !strncmp(kinds[i].counter, device, strlen(device)) &&
+		    !is_there(s, kinds[i].array))
+			buf_addf(out, ",\"%s\":[]", kinds[i].array);
+}
+
 static void add_cards(const struct series_set *s, enum counter_track track, struct buf *out)
 {
 	bool first = true;
@@ -245,6 +264,7 @@ static void add_cards(const struct series_set *s, enum counter_track track, stru
 	}
 	buf_add_char(out, '}');
 	add_arrays(s, track, ALL_CARDS, false, out);
+	add_empty(s, track, out);
 	buf_add_char(out, '}');
 }
 

@@ -35,6 +35,9 @@ TEST(series, nothing_is_empty_lists)
 	CHECK(o != NULL);
 	CHECK_INT(json_object_size(json_object_get(json_object_get(o, "npu"), "cards")), 0);
 	CHECK(json_is_array(json_object_get(json_object_get(o, "cpu"), "mem")));
+	CHECK(json_is_array(json_object_get(json_object_get(o, "npu"), "hbm_used_mb")));
+	CHECK(json_is_array(json_object_get(json_object_get(o, "gpu"), "utilization_rate")));
+	CHECK(!json_object_get(json_object_get(o, "gpu"), "hbm_used_mb"));
 	json_decref(o);
 	series_free(s);
 }
