@@ -440,9 +440,13 @@ void guest_set_tracing(bool on);
 uint32_t guest_intern(const uint64_t *words, uint32_t n, void (*fresh)(uint32_t id, void *arg),
 		      void *arg);
 
+/* Are these the words behind an id of this arena? */
+bool guest_is_interned(uint32_t id, const uint64_t *words, uint32_t n);
+
 /* The Python stack of this thread, innermost first, as STACK_PYTHON words. Takes no lock, and not
  * the GIL either. Returns how many, 0 where no Python runs. */
 uint32_t guest_python(uint64_t *out, uint32_t max);
+void guest_python_forget(void); /* the ids of places: there is another arena */
 /*
  * A good moment to see whether the Python package is needed in this process and is not there yet.
  * `device`: an accelerator is in use. Cheap where there is no Python; makes no system call.

@@ -193,6 +193,7 @@ static void drop_parent_arena(void)
 		unmap_own(guest.arena, guest.arena->file_bytes);
 	guest.arena = NULL;
 	native_forget(); /* the new arena must get every object again */
+	guest_python_forget();
 }
 
 /* What is to be reported before the first event. */
@@ -576,6 +577,7 @@ static bool switch_to(const char *dir, bool monitor, struct former *f)
 	guest.arena = arena;
 	guest_take_next_session(monitor);
 	native_forget();
+	guest_python_forget();
 	atomic_store(&guest.mode, choose_mode(atomic_load(&guest.mode)));
 	/* Unless exit() has closed the gate. */
 	atomic_compare_exchange_strong(epoch_page(), &epoch, next);

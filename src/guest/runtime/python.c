@@ -42,6 +42,7 @@
 #define MAX_TABLE (1u << 20)
 #define MAX_SHIMS 1000
 #define KNOWN_CODES 256 /* remembered */
+#define RECENT_PLACES 1024u
 #define WHOLE UINT64_MAX /* of a place: the function, not an instruction of it */
 #define HIDDEN_FILES 512 /* some ten times what there are */
 #define HIDDEN_PROBES 8
@@ -284,6 +285,34 @@ static void emit_place(uint32_t id, void *arg)
 	guest_publish(size);
 }
 
+/*
+ * Places that were met lately, by code and instruction: the arena, as its page number, and the id
+ * there. What is behind the id is compared, so nobody has to clear an entry for what happens to code
+ * objects, and threads that write one at the same time cost each other a search.
+ */
+static _Atomic uint64_t recent[RECENT_PLACES];
+
+static uint32_t intern_place(struct place *p)
+{
+	_Atomic uint64_t *slot = &recent[(p->code >> 4 ^ p->lasti >> 1) & (RECENT_PLACES - 1)];
+	uint64_t arena = (uint64_t)(uintptr_t)guest.arena >> 12 << 32;
+	uint64_t v = atomic_load_explicit(slot, memory_order_acquire);
+	const uint32_t words = sizeof(*p) / 8;
+
+	if (v >> 32 == arena >> 32 && guest_is_interned((uint32_t)v, (const uint64_t *)p, words))
+		return (uint32_t)v;
+	uint32_t id = guest_intern((const uint64_t *)p, words, emit_place, p);
+	if (id)
+		atomic_store_explicit(slot, arena | id, memory_order_release);
+	return id;
+}
+
+void guest_python_forget(void)
+{
+	for (unsigned i = 0; i < RECENT_PLACES; i++)
+		atomic_store_explicit(&recent[i], 0, memory_order_relaxed);
+}
+
 /* --- the walk --- */
 
 struct walk {
@@ -391,7 +420,7 @@ uint32_t guest_python(uint64_t *out, uint32_t max)
 			break;
 		if (f.shim || !f.code || !place_of(&f, &p) || is_hidden(p.file))
 			continue;
-		uint32_t id = guest_intern((const uint64_t *)&p, sizeof(p) / 8, emit_place, &p);
+		uint32_t id = intern_place(&p);
 		if (!id) {
 			guest_lost_stack();
 			break;
@@ -411,7 +440,7 @@ uint32_t guest_python_code(uint64_t code)
 	if (!is_ready() || !guest.arena || !place_of(&f, &p))
 		return 0;
 	p.lasti = WHOLE;
-	uint32_t id = guest_intern((const uint64_t *)&p, sizeof(p) / 8, emit_place, &p);
+	uint32_t id = intern_place(&p);
 	if (!id)
 		guest_lost_stack();
 	return id;

@@ -184,6 +184,17 @@ uint32_t guest_intern(const uint64_t *pc, uint32_t n, void (*fresh)(uint32_t id,
 			   MORE_PROBES);
 }
 
+bool guest_is_interned(uint32_t id, const uint64_t *words, uint32_t n)
+{
+	struct arena_head *a = guest.arena;
+	uint64_t end = (uint64_t)id * 8 + sizeof(struct stack_entry) + (uint64_t)n * 8;
+
+	if (!id || end > atomic_load_explicit(&a->stack_committed, memory_order_relaxed))
+		return false;
+	const struct stack_entry *e = arena_stack(a, id);
+	return e->depth == n && is_same(e->pc, words, n);
+}
+
 #define SMALL_DEPTH 64
 #define MIDDLE_DEPTH 256
 #define WALK_STACK 6144u /* beside the addresses: rules, paths, Python names (gcc -fstack-usage) */
