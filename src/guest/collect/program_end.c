@@ -14,14 +14,19 @@
 #include "guest/collect/put.h"
 #include "guest/runtime/guest.h"
 
+#include <errno.h>
+#include <string.h>
+
 extern int Py_IsFinalizing(void) __attribute__((weak)); /* from 3.13 */
 extern int _Py_IsFinalizing(void) __attribute__((weak)); /* up to 3.12 */
 
 _Atomic(python_ends_fn) python_ends;
 
+/* Only where Python is the program: one that it is embedded in may go on without it. */
 void program_await_python_end(void)
 {
-	atomic_store(&python_ends, Py_IsFinalizing ? Py_IsFinalizing : _Py_IsFinalizing);
+	if (!strncmp(program_invocation_short_name, "python", strlen("python")))
+		atomic_store(&python_ends, Py_IsFinalizing ? Py_IsFinalizing : _Py_IsFinalizing);
 }
 
 void program_ask_python(void)
