@@ -55,9 +55,12 @@ const struct command *const commands[] = {
 static const char *const sonde_usage[] = {"<command> [options]", "help [command]", "help --json",
 					  "--version", NULL};
 static const struct args_section sonde_sections[] = {
-	{"EXIT STATUS", "0 when the work is done, 1 when it failed, 2 when the command line was "
-			"wrong. Launchers give the exit status of the program they ran; 127 if it "
-			"was not found and 126 if it could not be run."},
+	{"EXIT STATUS",
+	 "0 when the work is done, 1 when it failed, 2 when the command line was "
+	 "wrong, 3 when there is something that a script should notice: what "
+	 "--fail-on names, a hang (snap --hang), a request without effect (ctl), "
+	 "nothing to show (top). Launchers give the exit status of the program they ran; 127 if it "
+	 "was not found and 126 if it could not be run."},
 	{"ENVIRONMENT", "SONDE_LOG sets how much our own processes write to their log: debug, "
 			"info, warning or error, also by area, as in SONDE_LOG=info,merge=debug."},
 	{"SEE ALSO", "msmemscope(1), sonde-mem(1), sonde-activity(1), sonde-stack(1), "
@@ -93,8 +96,11 @@ static const struct args_section mem_sections[] = {
 		  "  session          the control page shared with the job while it runs\n\n"
 		  "The analyses also take dumps (csv or db, of any version of msmemscope) and "
 		  "directories of them."},
-	{"EXIT STATUS", "0 when the work is done, 1 when it failed, 2 when the command line was "
-			"wrong, 3 when something was found that --fail-on names."},
+	{"EXIT STATUS", "0 when the question was answered or the work is done, 1 when that failed, "
+			"and with --fail-on when the input has too little data to tell, 2 when "
+			"the command line was wrong, 3 when something was found that --fail-on "
+			"names. 'record' gives the exit status of the program, as msmemscope(1) "
+			"does."},
 	{"SEE ALSO", "sonde(1), msmemscope(1)"},
 	{NULL, NULL},
 };

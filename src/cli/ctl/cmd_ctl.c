@@ -345,8 +345,10 @@ const struct args_section ctl_sections[] = {
 	 "those that failed last. Traces start at the same moment on all hosts (--start-delay), or "
 	 "at the same iteration (--profile-start-iteration-roundup); hosts whose clocks differ by "
 	 "more than 100 ms are named."},
-	{"EXIT STATUS", STATES ", 3 when a command had no effect on a host: no process matched, or "
-			       "the daemon held it back. The reason is printed on stderr."},
+	{"EXIT STATUS",
+	 STATES ", 3 when a command had no effect on a host: no process matched, or "
+		"the daemon held it back; with --wait also when a process refused or "
+		"was not done in time. The reason is printed on stderr."},
 	{"SEE ALSO", "sonde(1), dyno(1), dynolog(1)"},
 	{NULL, NULL},
 };
@@ -354,7 +356,8 @@ const struct args_section ctl_sections[] = {
 const struct args_section dyno_sections[] = {
 	{"EXIT STATUS",
 	 STATES ". A command without effect, one that matched no process or that the daemon held "
-		"back, exits with 0 and prints why on stderr; with --strict it exits with 3."},
+		"back, exits with 0 and prints why on stderr; with --strict it exits with 3. With "
+		"--wait 3 means that not every process has done it."},
 	{"SEE ALSO", "sonde-ctl(1), dynolog(1)"},
 	{NULL, NULL},
 };
