@@ -161,6 +161,7 @@ def test_small_objects_of_python(hurt):
     (lost,) = answer["leaks"]
     assert lost["where"] == "lose (leaky.py:10)" and lost["pool"] == "HOST"
     assert 1 << 20 <= lost["bytes_per_step"] <= 6 << 20
+    assert lost["last_step"] == 5, "the list that holds them is reallocated, they are not"
 
 
 KEEPS = """

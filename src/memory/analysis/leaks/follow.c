@@ -148,9 +148,10 @@ static struct leak_site *site_new(struct leaks *l, const struct leak_site *like,
 
 static struct leak_site *site_find(struct leaks *l, const struct leak_site *like, bool make)
 {
-	uint64_t key = ((uint64_t)like->pool->number << 34 | (uint64_t)like->pinned << 33 |
-			(uint64_t)like->is_parent << 32 | like->stack) ^
-		       like->size * 0x9e3779b97f4a7c15u;
+	uint64_t key =
+		((uint64_t)like->pool->number << 35 | (uint64_t)like->mapping << 34 |
+		 (uint64_t)like->pinned << 33 | (uint64_t)like->is_parent << 32 | like->stack) ^
+		like->size * 0x9e3779b97f4a7c15u;
 
 	for (;; key++) {
 		struct leak_site *s = hmap_get_ptr(&l->by_key, key);
@@ -158,8 +159,8 @@ static struct leak_site *site_find(struct leaks *l, const struct leak_site *like
 		if (!s)
 			return make ? site_new(l, like, key) : NULL;
 		if (s->pool == like->pool && s->stack == like->stack && s->size == like->size &&
-		    s->pinned == like->pinned && s->is_parent == like->is_parent &&
-		    s->before == like->before)
+		    s->pinned == like->pinned && s->mapping == like->mapping &&
+		    s->is_parent == like->is_parent && s->before == like->before)
 			return s;
 	}
 }
@@ -174,7 +175,7 @@ static uint64_t round_up(uint64_t size)
 /* The call site that a block belongs to. */
 static struct leak_site *site_for(struct leaks *l, const struct block *b, bool pinned)
 {
-	struct leak_site like = {.pool = b->pool, .pinned = pinned};
+	struct leak_site like = {.pool = b->pool, .pinned = pinned, .mapping = b->mapping};
 
 	if (b->stack) {
 		like.stack = stack_for(l, b->stack);

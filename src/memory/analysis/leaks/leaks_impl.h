@@ -34,6 +34,7 @@ struct leak_site {
 	bool is_parent;
 	bool before; /* all that was there when recording began and has no call stack */
 	bool pinned;
+	bool mapping; /* lives by rules of its own: an arena stays while one object does */
 	uint32_t first_step; /* that had a block of it; 0: none yet */
 	uint32_t ends; /* step ends of the process that the values below know of */
 	uint32_t changed_step; /* of its newest block */
