@@ -174,3 +174,5 @@ def test_the_same_without_a_terminal(node):
     assert [p["rank"] for p in one["ranks"]] == [SLOWEST] and not one["kernels"]
     r = sonde(node, "top", "--count", "1", "--no-start", "--sort-ranks", "comm", "--by", "rank")
     assert rank_rows(r.stdout.splitlines())[:2] == [11, 9]
+    r = sonde(node, "top", "--once", "--filter", "x" * 65)
+    assert r.returncode == 2 and "at most 64 bytes" in r.stderr

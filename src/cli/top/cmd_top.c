@@ -327,9 +327,14 @@ static int top_run(const struct command *cmd, int argc, char **argv)
 	struct top_options o = {CTL_COMMON_DEFAULTS, .job_id = ANY_JOB, .interval_s = 2,
 				.lines = 15};
 	struct args a = {.target = &o};
+	struct err err = {0};
 	struct ctl c = {0};
 
 	int status = ctl_begin(&c, cmd, &a, argc, argv);
+	if (status < 0 && o.filter && strlen(o.filter) > TOP_FILTER_MAX) {
+		err_set(&err, -EINVAL, "'--filter' has at most %d bytes", TOP_FILTER_MAX);
+		status = command_fail(cmd, &err, EXIT_USAGE);
+	}
 	if (status < 0)
 		status = ctl_open(&c, false);
 	if (status < 0)

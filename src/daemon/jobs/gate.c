@@ -8,6 +8,8 @@
 
 #include "daemon/jobs/jobs_impl.h"
 
+#define STOP_MS 30000 /* that a monitor takes to end, at most, once it is asked to */
+
 static int weight(int state)
 {
 	static const int weights[] = {[FABRIC_UNINITIALIZED + 1] = 0,
@@ -98,22 +100,26 @@ struct jobs_aggregate jobs_of_user(const struct hmap *by_user, uid_t uid)
 				       .monitor_reported = v >> 16};
 }
 
-static bool is_stopped(const struct jobs_process *p)
+/* Its last request was to stop the monitor, and that is on its way. */
+static bool is_stopped(const struct jobs_process *p, int64_t now_ms)
 {
-	return p->switched_off || p->stopped_lease;
+	bool last = p->switched_off || p->stopped_lease;
+	bool pending = p->pending && p->pending->stops;
+
+	return last && (pending || (p->stopped_ms && now_ms - p->stopped_ms < STOP_MS));
 }
 
 /* Users whose frameworks were all asked to stop their monitors, by the processes that poll. */
-static void find_stopped(const struct jobs *j, struct hmap *out)
+static void find_stopped(const struct jobs *j, int64_t now_ms, struct hmap *out)
 {
 	const struct jobs_process *p;
 
 	*out = (struct hmap){0};
 	for (struct jobs_cursor c = {0}; (p = jobs_next(j, &c));) {
-		bool known = !p->guest && (is_stopped(p) || p->switched);
+		bool stopped = is_stopped(p, now_ms);
 
-		if (known)
-			hmap_put(out, p->uid, is_stopped(p) && hmap_get(out, p->uid) != 0);
+		if (!p->guest && (stopped || p->switched))
+			hmap_put(out, p->uid, stopped && hmap_get(out, p->uid) != 0);
 	}
 }
 
@@ -122,7 +128,7 @@ static void find_stopped(const struct jobs *j, struct hmap *out)
 static int next_monitor(const struct jobs_process *p, const struct hmap *stopped, int64_t now_ms)
 {
 	int state = jobs_monitor_state(p, now_ms);
-	bool ends = p->guest ? is_stopped(p) : hmap_get(stopped, p->uid) == 1;
+	bool ends = p->guest ? is_stopped(p, now_ms) : hmap_get(stopped, p->uid) == 1;
 
 	return ends && state == FABRIC_RUNNING ? FABRIC_IDLE : state;
 }
@@ -138,7 +144,7 @@ void jobs_by_user(const struct jobs *j, struct hmap *out)
 	const struct jobs_process *p;
 	struct hmap stopped;
 
-	find_stopped(j, &stopped);
+	find_stopped(j, now, &stopped);
 	*out = (struct hmap){0};
 	for (struct jobs_cursor c = {0}; (p = jobs_next(j, &c));) {
 		struct jobs_aggregate a = jobs_of_user(out, p->uid);

@@ -186,6 +186,7 @@ struct jobs_process {
 	uint64_t lease; /* of the monitor's last request; 0: none, or not known */
 	uint64_t stopped_lease; /* by which it was stopped; 0: something else came since */
 	int64_t leased_ms; /* when the lease was assigned or renewed */
+	int64_t stopped_ms; /* when it has fetched a request to stop its monitor; 0: never */
 	uint64_t claim; /* hash of the pids that it sent, when they were last verified */
 	int32_t pid; /* as it knows itself */
 	int32_t device; /* -1: unknown */

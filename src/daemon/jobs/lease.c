@@ -71,6 +71,8 @@ void jobs_lease_assigned(struct jobs_process *p, const struct jobs_config *c)
 
 void jobs_lease_delivered(struct jobs_process *p, const struct jobs_config *c)
 {
+	if (c->is_monitor && c->stops)
+		p->stopped_ms = jobs_now_ms();
 	/* of a guest it is not estimated */
 	if (c->renews && p->monitor_until_ms)
 		p->monitor_until_ms = jobs_now_ms() + c->monitor_ms;
