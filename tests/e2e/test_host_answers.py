@@ -150,7 +150,7 @@ def test_ranks_roles_and_ends(hurt):
         assert f"when process {job.pid} (rank 3) was killed by SIGKILL" in said(hurt, "show")
         for question in ("leaks", "peak", "owners"):
             assert f"Process {child} (rank 3, worker of {job.pid}) was killed by SIGTERM" in said(hurt, question)
-    for question in ("show", "leaks", "peak", "owners", "gaps", "oom"):
+    for question in ("show", "leaks", "peak", "owners", "gaps", "oom", "watch"):
         assert hurt.sonde("mem", question, f"--pid={child}", "--rank=3", hurt.recording).returncode == 0
         r = hurt.sonde("mem", question, "--rank=4", hurt.recording)
         assert r.returncode == 1 and f"there are {job.pid} (rank 3), {child} (rank 3)" in r.stderr

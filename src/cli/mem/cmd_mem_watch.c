@@ -19,27 +19,31 @@ struct reading {
 	struct analysis *analysis;
 	struct buf *notes;
 	bool is_dump;
+	const struct input_choice *choice;
 };
 
 static void on_process(void *arg, uint32_t pid, const char *command)
 {
 	struct reading *r = arg;
 
-	r->analysis->ops->process(r->analysis, pid, command);
+	if (input_is_chosen(r->choice, pid))
+		r->analysis->ops->process(r->analysis, pid, command);
 }
 
 static void on_row(void *arg, const struct row *row)
 {
 	struct reading *r = arg;
 
-	r->analysis->ops->row(r->analysis, row);
+	if (input_is_chosen(r->choice, row->pid))
+		r->analysis->ops->row(r->analysis, row);
 }
 
 static void on_watch(void *arg, uint32_t pid, const struct watch_sample *s)
 {
 	struct reading *r = arg;
 
-	watch_add(r->analysis, pid, s);
+	if (input_is_chosen(r->choice, pid))
+		watch_add(r->analysis, pid, s);
 }
 
 static void on_lost(void *arg, uint32_t pid, uint64_t events, uint64_t stacks, uint64_t damaged)
@@ -47,6 +51,8 @@ static void on_lost(void *arg, uint32_t pid, uint64_t events, uint64_t stacks, u
 	struct reading *r = arg;
 
 	(void)stacks;
+	if (!input_is_chosen(r->choice, pid))
+		return;
 	if (events || damaged)
 		buf_addf(r->notes,
 			 "%llu events of process %u are missing%s, so an operator that announces a "
@@ -79,8 +85,9 @@ static void on_file(void *arg, const char *path, bool is_dump)
 
 static int read_recording(struct analysis_run *run, struct err *err)
 {
-	struct reading rd = {run->analysis, &run->notes, false};
+	struct reading rd = {run->analysis, &run->notes, false, &run->choice};
 	const struct input_sink sink = {
+		.processes = &run->processes,
 		.process = on_process,
 		.row = on_row,
 		.watch = on_watch,
@@ -90,7 +97,10 @@ static int read_recording(struct analysis_run *run, struct err *err)
 		.file = on_file,
 		.arg = &rd,
 	};
-	int r = input_read(buf_str(&run->path), &sink, err);
+	int r = input_choose(buf_str(&run->path), &run->choice, err);
+
+	if (r == 0)
+		r = input_read(buf_str(&run->path), &sink, err);
 
 	/* "Nothing was watched" would be the wrong answer: it does not say. */
 	if (r == 0 && rd.is_dump)
@@ -139,7 +149,12 @@ static int judge_watched(const struct command *cmd, const char *path, void *opti
 	struct err err = {0};
 	int status;
 
-	int r = recording_resolve(path, &run.path, &err);
+	int r = mem_choice_option(o->pid, o->rank, &run.choice, &err);
+	if (r < 0) {
+		analysis_release(&run);
+		return command_fail(cmd, &err, EXIT_USAGE);
+	}
+	r = recording_resolve(path, &run.path, &err);
 	if (r == 0 && is_checksums(buf_str(&run.path))) {
 		r = read_checksums(&run, &err);
 	} else if (r == 0) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 #include "memory/analysis/processes/processes.h"
 
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -145,12 +146,21 @@ void processes_sample(struct processes *ps, uint32_t pid, uint64_t time_ns,
 	p->last = s;
 }
 
+/* sigabbrev_np() is younger than the C libraries that we run with. */
 const char *process_signal(const struct process_facts *p)
 {
-	const char *name =
-		p->has_status && WIFSIGNALED(p->status) ? sigabbrev_np(WTERMSIG(p->status)) : NULL;
+	static const char *const names[] = {
+		[SIGHUP] = "HUP",   [SIGINT] = "INT",	[SIGQUIT] = "QUIT", [SIGILL] = "ILL",
+		[SIGTRAP] = "TRAP", [SIGABRT] = "ABRT", [SIGBUS] = "BUS",   [SIGFPE] = "FPE",
+		[SIGKILL] = "KILL", [SIGUSR1] = "USR1", [SIGSEGV] = "SEGV", [SIGUSR2] = "USR2",
+		[SIGPIPE] = "PIPE", [SIGALRM] = "ALRM", [SIGTERM] = "TERM", [SIGXCPU] = "XCPU",
+		[SIGXFSZ] = "XFSZ", [SIGSYS] = "SYS",
+	};
+	unsigned number = p->has_status && WIFSIGNALED(p->status) ? WTERMSIG(p->status) : 0;
 
-	return name;
+	if (!number)
+		return NULL;
+	return number < sizeof(names) / sizeof(names[0]) && names[number] ? names[number] : "RT";
 }
 
 void processes_say(const struct processes *ps, uint32_t pid, struct buf *out)
