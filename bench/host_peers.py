@@ -15,7 +15,7 @@ and C++, as heaptrack. Every round runs each tool once, in turn, so that a busy 
   wall       seconds from start to end of the command, the median of the rounds
   times      of the run without a tool
   MB         what was written
-  events     allocations and frees that are in it; memray tells its allocations alone
+  events     allocations and frees that are in it; heaptrack does not tell
   B/event    bytes of each
   verdict    of sonde: slower than its peer, or more than 3 times memray's bytes, or more than 8
              bytes for an event; "ok" else
