@@ -314,9 +314,24 @@ static void poll_consumers(struct recorder *rec, bool had_events)
 	}
 }
 
+static void scan_for_processes(struct recorder *rec)
+{
+	struct err err = {0};
+	uint64_t now = clock_mono_ns();
+
+	rec->scanned_ns = now;
+	if (drain_scan(rec->drain, on_new_proc, rec, &err) < 0)
+		log_debug("%s", err.text);
+	/* Whatever lies in the directory, looking at it takes a small part of our time. */
+	rec->scan_after_ns = now + SCAN_SHARE * (clock_mono_ns() - now);
+}
+
 /* Processes that are read to their end. */
 static void end_processes(struct recorder *rec)
 {
+	/* What one became by exec() may be there already: it began when the other ended. */
+	if (drain_next_dead(rec->drain))
+		scan_for_processes(rec);
 	for (struct drain_proc *p; (p = drain_next_dead(rec->drain));) {
 		struct frame_proc_end end;
 		uint32_t pid = p->pid;
@@ -336,17 +351,11 @@ static void end_processes(struct recorder *rec)
 /* One round over everything; true if there was something to read. */
 static bool run_once(struct recorder *rec)
 {
-	struct err err = {0};
 	uint64_t now = clock_mono_ns();
 
 	update_heartbeat(rec, now);
-	if (now - rec->scanned_ns >= SCAN_NS && now >= rec->scan_after_ns) {
-		rec->scanned_ns = now;
-		if (drain_scan(rec->drain, on_new_proc, rec, &err) < 0)
-			log_debug("%s", err.text);
-		/* Whatever lies in the directory, looking at it takes a small part of our time. */
-		rec->scan_after_ns = now + SCAN_SHARE * (clock_mono_ns() - now);
-	}
+	if (now - rec->scanned_ns >= SCAN_NS && now >= rec->scan_after_ns)
+		scan_for_processes(rec);
 	/* Dead first, emptied after: what a process wrote before it died is there to be read. */
 	if (now - rec->checked_ns >= CHECK_NS) {
 		rec->checked_ns = now;

@@ -15,7 +15,7 @@ import time
 
 import pytest
 from harness import Session
-from waiting import wait_until
+from waiting import pause, wait_until
 
 REPO = pathlib.Path(__file__).resolve().parents[2]
 HOOKS = ["libleaks_ascend_hal_hook.so", "libascend_mstx_hook.so", "libascend_kernel_hook.so"]
@@ -462,7 +462,7 @@ def test_a_long_finish_says_so(build, tmp_path):
         p.stdin.close()
         asked = lambda: struct.unpack_from("<I", s.page(), 64)[0]
         wait_until(asked, "the job to wait at its end")
-        time.sleep(1.05)
+        pause(1.05, "it says so after a second")
         os.kill(s.recorder, signal.SIGCONT)
         shown = b""
         with contextlib.suppress(OSError):  # nobody has the terminal open any more

@@ -10,6 +10,7 @@ import sys
 
 import pytest
 
+from capabilities import lacks
 from waiting import wait_until
 
 MIB = 1 << 20
@@ -272,7 +273,7 @@ def memory_group():
             why = e
             if group.is_dir():
                 group.rmdir()
-    pytest.skip(f"no control group can be made here: {why}")
+    lacks("memory-cgroup", f"none can be made here: {why}")
 
 
 def test_killed_by_its_control_group(hurt):
@@ -288,7 +289,7 @@ def test_killed_by_its_control_group(hurt):
         wait_until(lambda: not (group / "cgroup.procs").read_text(), "the group to be empty")
         group.rmdir()
     if not platform_has_end_status():
-        pytest.skip("this kernel does not tell how a process of somebody else ended")
+        lacks("end-status", "this kernel does not tell it")
     (process,) = [p for p in ask(hurt, "oom")["job"] if p["signal"]]
     assert process["killed_by_group"] and process["signal"] == "SIGKILL"
     r = hurt.sonde("mem", "oom", "--fail-on=oom", hurt.recording)

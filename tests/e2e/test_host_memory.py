@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from capabilities import needs
+from capabilities import lacks, needs
 from pythons import one_per_minor, pythons
 
 
@@ -213,7 +213,7 @@ def test_objects_whose_arenas_do_not_count(hurt, how):
     if how == "mimalloc":
         env["PYTHONMALLOC"] = "mimalloc"
         if hurt.plain(python.path, "-c", "", env=env).returncode:
-            pytest.skip("this interpreter was built without mimalloc")
+            lacks("python-mimalloc", "this interpreter was built without it")
     run = hurt.plain if how == "alone" else functools.partial(hurt.run, opts=["--device=cpu", "--format=none"])
     r = run(python.path, "-c", ASKS.replace("OUT", repr(str(hurt.out))), env=env)
     assert r.returncode == 0, r.stderr

@@ -98,6 +98,7 @@ def decompose(snapshot):
 def followed(process, wanted):
     """{device: decomposition} of the moments that wanted(device, row) accepts; the last counts."""
     rows = [r for r in process.rows if r.event in ("MALLOC", "FREE")]
+    rows = [r for r in rows if r.attr.get("alloc_type") != "file"]  # which count nowhere
     owners = {}
     for r in rows:
         if r.attr.get("owner"):

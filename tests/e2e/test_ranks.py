@@ -254,7 +254,7 @@ ASKS = """
 
 def test_the_daemon_knows_the_same_rank(build, tmp_path):
     if SANDBOX:
-        pytest.skip("a daemon without rights sees the environment of the start alone")
+        lacks("no-sandbox", "a daemon without rights sees the environment of the start alone")
     here = pathlib.Path(__file__).parent
     with Daemon(build, tmp_path, ipc=True) as d, \
          running(tmp_path, "asks.py", ASKS, d.ipc_dir / "dynolog", python=sys.executable,

@@ -11,13 +11,12 @@ import re
 import select
 import struct
 import termios
-import time
 
 import pytest
 from daemon import Daemon
 from test_guest_clients import Guest
 from test_top import report, row, send, sonde, top
-from waiting import wait_until
+from waiting import pause, wait_until
 
 RANKS, SLOWEST = 12, 10
 UP, DOWN, PAGE_DOWN, HOME, END, ESCAPE = "\x1b[A", "\x1bOB", "\x1b[6~", "\x1b[H", "\x1b[4~", "\x1b"
@@ -34,7 +33,7 @@ def be_a_rank(d, rank, mean):
     with Guest(d) as g:
         while True:
             send(g, reports(rank, mean.value))
-            time.sleep(0.2)
+            pause(0.2, "as a recorder reports")
 
 
 @pytest.fixture(scope="module")

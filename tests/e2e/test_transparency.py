@@ -104,7 +104,7 @@ def test_ignored_children(record):
     me = {"PARENT": os.getpid(), "GROUP": os.getpgid(0), "SID": os.getsid(0)}
     ignore = lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # noqa: E731
     # Not through the script: a shell makes SIGCHLD the default.
-    record.msmemscope = (str(record.build / "bin" / "sonde"), "mem", "record")
+    record.msmemscope = (str(record.build / "bin" / "sonde"), "mem", "record", "--format=csv")
     got = same(record, "self", "alloc", env=me, preexec_fn=ignore)
     assert b"signal 17 ignored" in got.stdout
 
