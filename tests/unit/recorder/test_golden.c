@@ -251,7 +251,9 @@ TEST(golden, v1_goes_on_as_v1)
 	buf_clear(&all);
 	CHECK_INT(fs_read_file(path, 1 << 20, &all, NULL), 0);
 	CHECK_INT(((struct recording_head *)all.data)->version, 1);
-	CHECK_INT(((struct frame *)(all.data + had))->type, FRAME_BATCH);
+	struct frame added;
+	memcpy(&added, all.data + had, sizeof(added));
+	CHECK_INT(added.type, FRAME_BATCH);
 	CHECK_INT(recording_open(&r, path, NULL), 0);
 	while (recording_next(r, &type, &payload, &n, NULL) == 1)
 		;
