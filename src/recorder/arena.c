@@ -64,7 +64,7 @@ struct arena *arena_open(const char *dir, const char *name)
 	a->proc.pid = h->pid;
 	a->pid_ns = h->pid_ns;
 	a->address = h->address;
-	a->image_ns = h->image_ns;
+	a->image_ns = a->alive_ns = h->image_ns;
 	a->recorded = xcalloc(STACK_IDS / 8, 1);
 	arena_set_owner(a, fd);
 	return a;

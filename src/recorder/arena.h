@@ -30,6 +30,7 @@ struct arena {
 	struct drain_proc proc;
 	struct arena_head *head;
 	uint64_t image_ns; /* when the guest made it */
+	uint64_t alive_ns; /* when its process was last known to live */
 	struct arena *former; /* the image before exec() that is read to its end first, borrowed */
 	bool announced; /* its process is in the recording */
 	uint64_t bytes; /* of the mapping */

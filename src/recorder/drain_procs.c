@@ -270,6 +270,8 @@ unsigned drain_sweep(struct drain *d)
 /* One poll() for all of them; without a pidfd (old kernels) each is asked by itself. */
 static void find_dead(struct drain *d)
 {
+	uint64_t now = clock_mono_ns();
+
 	d->fds = xgrow(d->fds, &d->cap_fds, d->narenas, sizeof(*d->fds));
 	for (size_t i = 0; i < d->narenas; i++) {
 		const struct arena *a = d->arenas[i];
@@ -282,6 +284,8 @@ static void find_dead(struct drain *d)
 		bool left = atomic_load(&a->head->left);
 		if (left || (a->pidfd >= 0 ? n > 0 && d->fds[i].revents : !arena_process_lives(a)))
 			a->proc.dead = true;
+		if (left || !a->proc.dead) /* one that has left waits for us */
+			a->alive_ns = now;
 		d->left |= left;
 	}
 }
@@ -375,10 +379,15 @@ void drain_end_frame(struct drain *d, struct drain_proc *p, struct frame_proc_en
 	struct arena_losses losses = arena_losses(a);
 	const struct arena *next = find_successor(d, a);
 
+	/*
+	 * One that called exec() ended where its next image began. Of others the end is noticed late:
+	 * what they held would count beside what came after them. So it is the last moment at which
+	 * they lived for sure; readers know that events may be younger.
+	 */
 	*out = (struct frame_proc_end){
 		.proc = p->number,
 		.records = (uint32_t)a->records,
-		.time_ns = next ? next->image_ns : clock_mono_ns(), /* it ended with exec() */
+		.time_ns = next ? next->image_ns : a->alive_ns,
 		.lost_events = losses.events + arena_dropped(a),
 		.lost_stacks = losses.stacks,
 		.damaged = losses.damaged + arena_unreachable(a),

@@ -71,6 +71,29 @@ def test_totals_of_several_processes_are_exact(hurt):
         assert ("above the limit" in r.stdout.replace("\n", " ")) == (code == 3)
 
 
+# One after the other, each with nothing but its own memory; nobody frees anything.
+ALONE = "import os, sys; kept = bytearray(b'x') * (int(sys.argv[1]) << 20); os._exit(0)"
+
+
+def test_processes_one_after_the_other_do_not_add_up(hurt):
+    sizes = (50, 30, 40)
+    script = "; ".join(f'"$0" -c "$1" {n}' for n in sizes) + "; true"
+    hurt.run("/bin/sh", "-c", script, os.path.realpath(sys.executable), ALONE, opts=HOST)
+    hurt.session.wait_finished()
+    (device,) = ask(hurt, "show")["devices"]
+    assert 50 <= device["peak_bytes"] / MIB < 60
+    (together,) = ask(hurt, "peak")["together"]
+    assert together["peak_bytes"] == device["peak_bytes"]
+
+
+def test_one_of_several_processes(hurt):
+    """What others had is no part of the answer."""
+    pids = [int(x) for x in run_python(hurt, WORKERS).stdout.split()]
+    facts = {p["pid"]: p for p in ask(hurt, "show", f"--pid={pids[0]}")["job"]}
+    assert all(p["memory"] is None for pid, p in facts.items() if pid != pids[0])
+    assert f"process {pids[1]}" not in said(hurt, "leaks", f"--pid={pids[0]}")
+
+
 def test_compare_by_call_site(hurts):
     a, b = hurts("a"), hurts("b")
     for h, n in ((a, "3"), (b, "9")):

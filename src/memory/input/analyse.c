@@ -102,6 +102,7 @@ static bool feed_held(void *arg, uint32_t pid, struct process_blocks *out)
 {
 	struct feeding *f = arg;
 
+	out->left_out = !input_is_chosen(f->what->choice, pid);
 	return f->analysis->blocks && blocks_of_host(f->analysis->blocks, pid, &out->bytes,
 						     &out->blocks, &out->steps, &out->torn_down);
 }

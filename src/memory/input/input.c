@@ -330,7 +330,8 @@ static void on_watch(void *arg, uint32_t proc, const struct watch_sample *sample
 		s->sink->watch(s->sink->arg, s->pid[proc], sample);
 }
 
-static void on_usage(void *arg, uint32_t proc, uint64_t time_ns, const struct rec_usage *u)
+static void on_usage(void *arg, uint32_t proc, uint64_t time_ns, const struct rec_usage *u,
+		     uint64_t fading_bytes)
 {
 	struct pids *s = arg;
 	struct process_blocks held = {0};
@@ -338,6 +339,7 @@ static void on_usage(void *arg, uint32_t proc, uint64_t time_ns, const struct re
 	if (proc >= s->cap || !s->sink->processes || !s->sink->held)
 		return;
 	(void)s->sink->held(s->sink->arg, s->pid[proc], &held);
+	held.bytes += fading_bytes;
 	processes_sample(s->sink->processes, s->pid[proc], time_ns, u, &held);
 }
 

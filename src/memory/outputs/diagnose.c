@@ -174,7 +174,8 @@ void diagnose_row(struct diagnose *d, const struct row *row)
 			d->list[i]->ops->row(d->list[i], row);
 }
 
-void diagnose_usage(struct diagnose *d, uint32_t pid, uint64_t time_ns, const struct rec_usage *u)
+void diagnose_usage(struct diagnose *d, uint32_t pid, uint64_t time_ns, const struct rec_usage *u,
+		    uint64_t fading_bytes)
 {
 	struct process_blocks held = {0};
 
@@ -182,6 +183,7 @@ void diagnose_usage(struct diagnose *d, uint32_t pid, uint64_t time_ns, const st
 		return;
 	d->processes.host |= blocks_of_host(d->leaks->blocks, pid, &held.bytes, &held.blocks,
 					    &held.steps, &held.torn_down);
+	held.bytes += fading_bytes;
 	processes_sample(&d->processes, pid, time_ns, u, &held);
 }
 

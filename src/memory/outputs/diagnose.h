@@ -26,7 +26,8 @@ void diagnose_proc(struct diagnose *d, const struct frame_proc *p);
 void diagnose_config(struct diagnose *d, uint32_t pid, const struct mem_config *cfg);
 void diagnose_row(struct diagnose *d, const struct row *row);
 /* What a process has in memory, and who it is. */
-void diagnose_usage(struct diagnose *d, uint32_t pid, uint64_t time_ns, const struct rec_usage *u);
+void diagnose_usage(struct diagnose *d, uint32_t pid, uint64_t time_ns, const struct rec_usage *u,
+		    uint64_t fading_bytes);
 void diagnose_process(struct diagnose *d, uint32_t pid, const struct rec_process *r);
 void diagnose_watch(struct diagnose *d, uint32_t pid, const struct watch_sample *s);
 void diagnose_relabel(struct diagnose *d, uint32_t pid, uint64_t allocation_id, const char *owner);

@@ -69,11 +69,12 @@ static void on_watch(void *arg, uint32_t proc, const struct watch_sample *s)
 	diagnose_watch(o->diagnose, dumps_pid(o->dumps, proc), s);
 }
 
-static void on_usage(void *arg, uint32_t proc, uint64_t time_ns, const struct rec_usage *u)
+static void on_usage(void *arg, uint32_t proc, uint64_t time_ns, const struct rec_usage *u,
+		     uint64_t fading_bytes)
 {
 	struct outputs *o = arg;
 
-	diagnose_usage(o->diagnose, dumps_pid(o->dumps, proc), time_ns, u);
+	diagnose_usage(o->diagnose, dumps_pid(o->dumps, proc), time_ns, u, fading_bytes);
 }
 
 static void on_process(void *arg, uint32_t proc, const struct rec_process *r)

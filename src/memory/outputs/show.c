@@ -76,7 +76,10 @@ static void restart(void *arg)
 
 static bool on_held(void *arg, uint32_t pid, struct process_blocks *out)
 {
-	return summary_host(((struct showing *)arg)->summary, pid, out);
+	struct showing *s = arg;
+
+	out->left_out = !input_is_chosen(s->choice, pid);
+	return summary_host(s->summary, pid, out);
 }
 
 int show_recording(const char *path, const struct show_style *style, struct buf *out,

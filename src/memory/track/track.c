@@ -13,6 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define FADING_NS 10000000ull /* in which pages of freed blocks go */
+
 /* --- blocks and pools --- */
 
 struct usage *usage_of(struct proc *p, uint32_t device)
@@ -99,12 +101,39 @@ static unsigned map_of(uint8_t pool, uint8_t kind)
 	return kind == ALLOC_PINNED ? MAP_PINNED : pool;
 }
 
+/* A free is written before the pages go, which takes milliseconds for large blocks. */
+static void note_high(struct proc *p, uint64_t used)
+{
+	if (used < p->high_bytes && p->last_ns - p->high_ns <= FADING_NS)
+		return;
+	p->high_bytes = used;
+	p->high_ns = p->last_ns;
+}
+
+/* A sample of memory belongs to the blocks of its time, which come a little later. */
+static void tell_usage(struct proc *p)
+{
+	const struct rec_usage *u = &p->sampled;
+	uint64_t time_ns = u->head.time_ns, fading = 0;
+
+	if (!u->head.size)
+		return;
+	uint64_t used = usage_of(p, DEV_HOST)->used[POOL_HOST];
+	if (p->high_bytes > used && time_ns <= p->high_ns + FADING_NS)
+		fading = p->high_bytes - used;
+	p->track->sink.usage(p->track->sink.arg, p->info.proc,
+			     time_ns + (uint64_t)p->track->wall_minus_mono_ns, u, fading);
+	p->sampled.head.size = 0;
+}
+
 void count_used(struct proc *p, const struct block *b, bool more)
 {
 	unsigned map = block_sum(b);
 	struct usage *u = usage_of(p, b->device);
 	uint64_t *used = &u->used[map];
 
+	if (map == POOL_HOST && !more)
+		note_high(p, *used);
 	if (more)
 		*used = *used > UINT64_MAX - b->size_bytes ? UINT64_MAX : *used + b->size_bytes;
 	else
@@ -295,7 +324,10 @@ static void track_record(void *arg, uint32_t number, uint32_t tid, const struct 
 		t->damage.orphans += t->damage.places > 0;
 		return;
 	}
-	if (r->time_ns > p->last_ns && r->type != REC_DEVICE)
+	bool by_recorder = r->type == REC_DEVICE || r->type == REC_USAGE || r->type == REC_PROCESS;
+	if (r->time_ns > p->sampled.head.time_ns && !by_recorder)
+		tell_usage(p);
+	if (r->time_ns > p->last_ns && !by_recorder)
 		p->last_ns = r->time_ns;
 	if (!has_room_for_device(p, r) || !budget_allows(p, r))
 		return;
@@ -342,10 +374,9 @@ static void track_record(void *arg, uint32_t number, uint32_t tid, const struct 
 		device_record(p, (const struct rec_device *)r);
 		break;
 	case REC_USAGE:
+		tell_usage(p);
 		if (p->track->sink.usage)
-			p->track->sink.usage(p->track->sink.arg, p->info.proc,
-					     r->time_ns + (uint64_t)p->track->wall_minus_mono_ns,
-					     (const struct rec_usage *)r);
+			p->sampled = *(const struct rec_usage *)r;
 		break;
 	case REC_PROCESS:
 		if (p->track->sink.process)
@@ -455,6 +486,7 @@ static void track_proc_end(void *arg, const struct frame_proc_end *e)
 
 	if (!p)
 		return;
+	tell_usage(p);
 	uint64_t end_ns = p->tracing && e->time_ns > p->last_ns ? e->time_ns : p->last_ns + 1;
 	window_list(p, &live);
 	for (size_t i = 0; i < live.n; i++)

@@ -33,8 +33,10 @@ struct track_sink {
 			const char *owner);
 	/* Optional: a sample of watched memory. */
 	void (*watch)(void *arg, uint32_t proc, const struct watch_sample *s);
-	/* Optional: what a process has in memory at time_ns (since the epoch); who it is. */
-	void (*usage)(void *arg, uint32_t proc, uint64_t time_ns, const struct rec_usage *u);
+	/* Optional: what a process has in memory at time_ns (since the epoch), with the blocks of that
+	 * moment; fading: freed so lately that their pages may still be there. Who it is. */
+	void (*usage)(void *arg, uint32_t proc, uint64_t time_ns, const struct rec_usage *u,
+		      uint64_t fading_bytes);
 	void (*process)(void *arg, uint32_t proc, const struct rec_process *r);
 	/* Optional: a function has ended. NULL: no more of them for now, what there is should be
 	 * in its files. */

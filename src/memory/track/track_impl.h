@@ -101,6 +101,8 @@ struct proc {
 	bool two_kinds_logged; /* that it uses both */
 	bool window; /* rows are being written */
 	uint64_t last_ns; /* of its records so far */
+	struct rec_usage sampled; /* waits for the records before it; its size is 0: none does */
+	uint64_t high_bytes, high_ns; /* host memory before what was freed lately */
 	struct stream_losses losses;
 	int visible[MAX_VISIBLE];
 	int nvisible;

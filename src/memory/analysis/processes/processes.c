@@ -119,7 +119,7 @@ void processes_sample(struct processes *ps, uint32_t pid, uint64_t time_ns,
 	struct process_facts *p = processes_find(ps, pid);
 	struct process_sample s = {.time_ns = time_ns, .usage = *u, .blocks_bytes = b->bytes};
 
-	if (!p)
+	if (!p || b->left_out)
 		return;
 	/* Pages stay for a while when blocks have gone: nothing is missing from the recording. */
 	if (b->torn_down && p->samples) {

@@ -76,6 +76,7 @@ void processes_running(struct processes *ps);
 
 /* What the blocks of a process come to when a sample arrives. */
 struct process_blocks {
+	bool left_out; /* the question is not about this process */
 	bool torn_down; /* the program has ended, and frees what it held */
 	uint64_t bytes, blocks;
 	uint32_t steps; /* that have ended */
