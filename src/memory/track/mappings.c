@@ -25,11 +25,11 @@ static inline uint64_t end_of(const struct block *b)
 	return b->addr + b->size_bytes;
 }
 
-/* The highest mapping that begins below `until`, if it reaches beyond `from`. */
-static struct block *find_below(struct proc *p, uint64_t from, uint64_t until)
+/* The highest of these mappings that begins below `until`, if it reaches beyond `from`. */
+static struct block *find_below(const struct omap *mappings, uint64_t from, uint64_t until)
 {
 	uint64_t start;
-	struct block *b = omap_floor(&p->maps[MAP_MAPPINGS], until - 1, &start);
+	struct block *b = omap_floor(mappings, until - 1, &start);
 
 	return b && end_of(b) > from ? b : NULL;
 }
@@ -72,6 +72,8 @@ static void put_mapping(struct proc *p, const struct block *like, uint64_t addr,
 	b->written = b->hidden = b->labelled_late = false;
 	b->labels = labels_share(like->labels);
 	omap_put(&p->maps[MAP_MAPPINGS], addr, b);
+	if (b->kind == ALLOC_RESERVED)
+		omap_put(&p->reserved, addr, b);
 	if (!block_is_memory(b))
 		return;
 	count_arena(p, b, true);
@@ -85,8 +87,10 @@ static void clear_range(struct proc *p, uint64_t from, uint64_t until, const str
 {
 	struct block *b;
 
-	while ((b = find_below(p, from, until))) {
+	while ((b = find_below(&p->maps[MAP_MAPPINGS], from, until))) {
 		omap_remove(&p->maps[MAP_MAPPINGS], b->addr);
+		if (b->kind == ALLOC_RESERVED)
+			omap_remove(&p->reserved, b->addr);
 		end_memory(p, b, r, tid);
 		if (b->addr < from)
 			put_mapping(p, b, b->addr, from, r->time_ns);
@@ -116,18 +120,20 @@ static void add_mapping(struct proc *p, uint64_t from, uint64_t until, uint8_t k
 	labels_put(like.labels);
 }
 
-/* What was reserved there may be written from now on. */
+/*
+ * What was reserved there may be written from now on. The other mappings of the range are not looked
+ * at: there may be many, and the same records again and again.
+ */
 static void commit_range(struct proc *p, uint64_t from, uint64_t until, const struct rec *r,
 			 uint32_t tid)
 {
 	struct block *b;
 
-	while (until > from && (b = find_below(p, from, until))) {
+	while (until > from && (b = find_below(&p->reserved, from, until))) {
 		uint64_t lo = b->addr > from ? b->addr : from;
 		uint64_t hi = end_of(b) < until ? end_of(b) : until;
 
-		if (b->kind == ALLOC_RESERVED)
-			add_mapping(p, lo, hi, ALLOC_MAPPED, r, tid);
+		add_mapping(p, lo, hi, ALLOC_MAPPED, r, tid);
 		until = lo;
 	}
 }
@@ -196,6 +202,8 @@ void mappings_malloc_slow(struct proc *p, uint64_t addr, uint32_t tid, uint64_t 
 	}
 	if (b->kind != ALLOC_OF_MALLOC) {
 		end_memory(p, b, &(struct rec){.time_ns = time_ns}, tid);
+		if (b->kind == ALLOC_RESERVED)
+			omap_remove(&p->reserved, b->addr);
 		b->kind = ALLOC_OF_MALLOC;
 		b->arena = false;
 	}

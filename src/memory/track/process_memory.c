@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/containers/buf.h"
@@ -23,12 +24,17 @@
 /* The text of a small file below a directory, with NUL behind it. */
 static int read_small(int dir, const char *name, char *out, size_t size)
 {
-	int fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	int fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+	struct stat st;
 	size_t len = 0;
 	ssize_t n = 0;
 
 	if (fd < 0)
 		return -errno;
+	if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode)) {
+		close(fd);
+		return -EINVAL;
+	}
 	while (len < size - 1 && (n = read(fd, out + len, size - 1 - len)) > 0)
 		len += (size_t)n;
 	int r = n < 0 ? -errno : 0;
@@ -226,20 +232,52 @@ static bool has_limit(const struct memory_group *g)
 	       USAGE_UNKNOWN;
 }
 
-/* The path of the process in a hierarchy: "4:memory:/a/b" or "0::/a/b". */
-static bool find_path(const char *text, const char *what, char *out, size_t size)
+/* Whether `word` is one of the words between commas; "" is the only one of an empty list. */
+static bool has_word(const char *list, size_t len, const char *word)
 {
-	const char *at = strstr(text, what);
+	size_t n = strlen(word);
 
-	if (!at)
-		return false;
-	at += strlen(what);
-	size_t len = strcspn(at, "\n");
-	if (*at != '/' || len >= size)
-		return false;
-	memcpy(out, at, len);
-	out[len] = '\0';
-	return true;
+	for (const char *at = list, *end = list + len;; at++) {
+		const char *comma = memchr(at, ',', (size_t)(end - at));
+		size_t part = (size_t)((comma ? comma : end) - at);
+
+		if (part == n && !memcmp(at, word, n))
+			return true;
+		if (!comma)
+			return false;
+		at = comma;
+	}
+}
+
+/* "/a/../b" is seen from a namespace that does not hold the group. */
+static bool leads_up(const char *path)
+{
+	for (const char *at = path; (at = strstr(at, "/..")); at += 3)
+		if (!at[3] || at[3] == '/')
+			return true;
+	return false;
+}
+
+bool memory_group_parse(const char *cgroup, const char *controller, char *out, size_t size)
+{
+	const char *line = cgroup, *end;
+
+	for (; (end = strchr(line, '\n')); line = end + 1) { /* one without is cut */
+		const char *list = memchr(line, ':', (size_t)(end - line));
+		const char *path = list ? memchr(list + 1, ':', (size_t)(end - list - 1)) : NULL;
+
+		if (!path || !has_word(list + 1, (size_t)(path - list - 1), controller))
+			continue;
+		if (!*controller && (list - line != 1 || *line != '0'))
+			continue;
+		size_t len = (size_t)(end - ++path);
+		if (*path != '/' || len >= size)
+			return false;
+		memcpy(out, path, len);
+		out[len] = '\0';
+		return !leads_up(out);
+	}
+	return false;
 }
 
 /* The closest group with a limit, from the one of the process up. */
@@ -266,11 +304,11 @@ void memory_group_find(int dir, struct memory_group *out)
 	if (read_small(dir, "cgroup", text, sizeof(text)) < 0)
 		goto none;
 	*out = (struct memory_group){.old = true};
-	if (find_path(text, ":memory:", inside, sizeof(inside)) &&
+	if (memory_group_parse(text, "memory", inside, sizeof(inside)) &&
 	    climb(out, GROUP_ROOT "/memory", inside))
 		return;
 	*out = (struct memory_group){.old = false};
-	if (find_path(text, "0::", inside, sizeof(inside)) && climb(out, GROUP_ROOT, inside))
+	if (memory_group_parse(text, "", inside, sizeof(inside)) && climb(out, GROUP_ROOT, inside))
 		return;
 none:
 	*out = (struct memory_group){0};

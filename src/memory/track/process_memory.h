@@ -41,6 +41,12 @@ struct memory_group {
 };
 /* The closest one around the process that has a limit. */
 void memory_group_find(int dir, struct memory_group *out);
+/*
+ * The path of the process from the text of /proc/PID/cgroup, lines like "4:cpu,memory:/a/b": in the
+ * hierarchy of version 1 with that controller, "" in that of version 2 ("0::/a/b"). False: none, or
+ * one that leads out of the hierarchy.
+ */
+bool memory_group_parse(const char *cgroup, const char *controller, char *out, size_t size);
 struct memory_group_state {
 	uint64_t bytes, limit_bytes; /* USAGE_UNKNOWN */
 	uint64_t kills; /* of processes in it, for lack of memory */

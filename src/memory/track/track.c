@@ -469,6 +469,7 @@ static void proc_free(struct proc *p)
 	omap_release_values(&p->heaps, free);
 	omap_release_values(&p->names, free);
 	omap_release(&p->moving);
+	omap_release(&p->reserved);
 	callstacks_release(p);
 	labels_release(p);
 	trace_release(p);

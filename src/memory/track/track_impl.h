@@ -112,6 +112,7 @@ struct proc {
 	struct {
 		uint64_t from, until; /* no mapping there that malloc has not served from */
 	} quiet[NQUIET];
+	struct omap reserved; /* those of maps[MAP_MAPPINGS] that are ALLOC_RESERVED */
 	struct omap moving; /* tid → kind of what its mremap() has left, and one */
 	struct omap heaps; /* address → size of a pool's heap, as pointer value */
 	struct omap names; /* hash → text */

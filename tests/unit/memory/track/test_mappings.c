@@ -3,6 +3,8 @@
 
 #include "rowtext.h"
 
+#include <time.h>
+
 #define HOST "{\"analysisType\":0,\"collectCpu\":true}"
 
 static struct buf r;
@@ -71,6 +73,48 @@ TEST(mappings, reserved_ones_count_once_they_are_writable)
 	ROWS(ROW("MALLOC HOST", 2, 4, 110000, 4096, "total:4096,alloc_type:mmap")
 		     ROW("MALLOC HOST", 3, 6, 111000, 4096, "total:8192,alloc_type:mmap")
 			     ROW("FREE HOST", 5, 4, 110000, 4096, "total:4096,alloc_type:mmap"));
+	done();
+}
+
+TEST(mappings, of_malloc_are_not_reserved_any_more)
+{
+	rowtext_begin(HOST, "");
+	map(1, MAP_ADD, 0x10000, 0x10000, ALLOC_RESERVED);
+	add_alloc(&r, 2, 0x10010, 16, POOL_HOST);
+	map(3, MAP_COMMIT, 0x10000, 0x10000, 0);
+	map(4, MAP_DROP, 0x10000, 0x10000, 0);
+	map(5, MAP_COMMIT, 0x10000, 0x10000, 0);
+	feed();
+	ROWS(ROW("MALLOC HOST", 2, 2, 10010, 16, "total:16"));
+	done();
+}
+
+static uint64_t cpu_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* Records that touch everything cost as much as others, however many mappings there are. */
+TEST(mappings, cost_nothing_where_nothing_is_reserved)
+{
+	enum { N = 8000 };
+
+	rowtext_begin("{\"analysisType\":0}", "");
+	for (unsigned i = 1; i <= N; i++)
+		map(i, MAP_ADD, i * 0x2000ull, 0x1000, ALLOC_FILE);
+	uint64_t begin = cpu_ns();
+	feed();
+	uint64_t added = cpu_ns() - begin;
+	buf_clear(&r);
+	map(N, MAP_ADD, 0x1000, 0x1000, ALLOC_RESERVED); /* one is, far below the others */
+	for (unsigned i = 1; i <= N; i++)
+		map(N + i, MAP_COMMIT, 0x2000, 1ull << 40, 0);
+	begin = cpu_ns();
+	feed();
+	CHECK(cpu_ns() - begin < 20 * added);
 	done();
 }
 

@@ -2,10 +2,13 @@
 #include "memory/track/process_memory.h"
 
 #include "test.h"
+#include "tmpdir.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 TEST(process_memory, status)
@@ -84,4 +87,41 @@ TEST(process_memory, of_a_process)
 	CHECK(group.path[0] || state.limit_bytes == USAGE_UNKNOWN);
 	close(dir);
 	CHECK(process_memory_read(dir, &after) < 0);
+}
+
+static const char *group(const char *text, const char *controller)
+{
+	static char path[32];
+
+	return memory_group_parse(text, controller, path, sizeof(path)) ? path : "-";
+}
+
+TEST(process_memory, lines_of_groups)
+{
+	static const char mixed[] = "12:name=x:/0::/evil\n10:name=memory:/:memory:/evil\n"
+				    "9:memoryless,cpu:/no\n4:cpu,memory:/a/b:c\n0::/new\n";
+
+	CHECK_STR(group(mixed, "memory"), "/a/b:c");
+	CHECK_STR(group(mixed, ""), "/new");
+	CHECK_STR(group("10::/x\n0::/y\n", ""), "/y");
+	CHECK_STR(group("4:memory:/\n", "memory"), "/");
+	CHECK_STR(group("4:memory:/\n", ""), "-");
+	CHECK_STR(group("0::/../other\n", ""), "-");
+	CHECK_STR(group("0::/a/..\n", ""), "-");
+	CHECK_STR(group("0::/a..b/...\n", ""), "/a..b/...");
+	CHECK_STR(group("0::relative\n", ""), "-");
+	CHECK_STR(group("0::/cut", ""), "-");
+	CHECK_STR(group("0::/longer-than-there-is-room-for-it\n", ""), "-");
+	CHECK_STR(group("nonsense\n:\n::\n\n", ""), "-");
+}
+
+/* Never waits for somebody who writes to it. */
+TEST(process_memory, reads_files_alone)
+{
+	struct rec_usage u;
+
+	CHECK_INT(mkfifo(tmpfile_path("status"), 0600), 0);
+	int dir = open(tmpdir(), O_PATH | O_DIRECTORY | O_CLOEXEC);
+	CHECK_INT(process_memory_read(dir, &u), -EINVAL);
+	close(dir);
 }
