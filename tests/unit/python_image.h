@@ -290,13 +290,12 @@ static inline uint64_t image_torch(struct image *m, uint64_t type, int32_t rank,
 	return module;
 }
 
-/* A runtime whose process is rank 2 of 5 by its group, has RANK=7 in its environment, and is a
- * worker of a DataLoader that multiprocessing has started. */
-static inline uint64_t image_job(struct image *m)
+/* A runtime whose process is rank 2 of 5 by its group, has these variables in its environment, and
+ * is a worker of a DataLoader that multiprocessing has started. */
+static inline uint64_t image_job_with(struct image *m, uint64_t data)
 {
 	uint64_t type = image_type(m, "module", 0, 64, m->l.object.object_size);
-	uint64_t key = image_bytes(m, "RANK", 4), value = image_bytes(m, "7", 1), names[4];
-	uint64_t data = image_dict(m, &key, &value, 1, false), data_name = image_str(m, "_data");
+	uint64_t data_name = image_str(m, "_data"), names[4];
 	uint64_t pid_name = image_str(m, "_parent_pid"), pid = image_int(m, 4711);
 	uint64_t modules[4] = {
 		image_module(m, type, "environ",
@@ -316,6 +315,14 @@ static inline uint64_t image_job(struct image *m)
 	uint64_t runtime = (uintptr_t)image_room(m, m->l.runtime.interpreters_head + 8);
 	image_set(runtime, m->l.runtime.interpreters_head, interp);
 	return runtime;
+}
+
+/* The same with RANK=7. */
+static inline uint64_t image_job(struct image *m)
+{
+	uint64_t key = image_bytes(m, "RANK", 4), value = image_bytes(m, "7", 1);
+
+	return image_job_with(m, image_dict(m, &key, &value, 1, false));
 }
 
 /* A frame of a function (step, *, batch) with a cell: returns the frame, the code in *out_code. */

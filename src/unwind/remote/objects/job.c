@@ -23,9 +23,9 @@
 
 #define JOB_READS 20000
 #define INTERPRETERS_MAX 256
-#define ENVIRON_MAX (64u << 10) /* bytes; the rest is left out */
 #define ENVIRON_NAME 64
-#define ENVIRON_VALUE 256
+#define ENVIRON_VALUE 32 /* a longer one is no number */
+#define VARIABLE_READS 4
 #define GROUPS_MAX 4096
 #define GROUP_WORDS 12 /* of the C++ object, in which rank and size are looked for */
 #define GROUP_HEAD 2 /* of these, the first are its class and its references */
@@ -68,39 +68,52 @@ static bool is_none(struct objects *o, uint64_t object)
 struct environ_walk {
 	struct objects *o;
 	struct buf *out;
+	bool cut;
 };
 
+/* The others do not matter: however large an environment is, these few fit. */
+static bool says_rank(const char *name, size_t len)
+{
+	for (enum rank_env what = RANK_ENV_RANK; what <= RANK_ENV_LOCAL_WORLD_SIZE; what++)
+		for (const char *const *n = rank_env_names(what); *n; n++)
+			if (strlen(*n) == len && !memcmp(*n, name, len))
+				return true;
+	return false;
+}
+
+/* A value with a NUL is none that an environment can hold: what follows it would be a variable. */
 static bool add_variable(void *arg, uint64_t key, uint64_t value)
 {
-	const struct environ_walk *w = arg;
+	struct environ_walk *w = arg;
 	char name[ENVIRON_NAME], text[ENVIRON_VALUE];
 
-	if (w->o->reads_left < 8)
+	w->cut = w->o->reads_left < VARIABLE_READS;
+	if (w->cut)
 		return false;
-	w->o->reads_left -= 4;
+	w->o->reads_left -= VARIABLE_READS;
 	ssize_t n = python_bytes(&w->o->r->reader, w->o->l, key, name, sizeof(name));
-	if (n <= 0 || n > (ssize_t)sizeof(name))
+	if (n <= 0 || n > (ssize_t)sizeof(name) || !says_rank(name, (size_t)n))
 		return true;
 	ssize_t len = python_bytes(&w->o->r->reader, w->o->l, value, text, sizeof(text));
-	if (len < 0 || len > (ssize_t)sizeof(text))
+	if (len < 0 || len > (ssize_t)sizeof(text) || memchr(text, 0, (size_t)len))
 		return true;
 	buf_add(w->out, name, (size_t)n);
 	buf_add_char(w->out, '=');
 	buf_add(w->out, text, (size_t)len);
 	buf_add_char(w->out, '\0');
-	return w->out->len < ENVIRON_MAX;
+	return true;
 }
 
 static void read_environ(struct objects *o, uint64_t os, struct remote_job *out)
 {
-	struct environ_walk walk = {o, &out->environ};
+	struct environ_walk walk = {.o = o, .out = &out->environ};
 	uint64_t environ, data;
 	struct dict_view v;
 
 	out->environ_known = object_attribute(o, os, "environ", &environ) == 0 &&
 			     object_attribute(o, environ, "_data", &data) == 0 &&
 			     dict_view_open(o, data, &v) == 0 &&
-			     dict_each(o, &v, add_variable, &walk) == 0;
+			     dict_each(o, &v, add_variable, &walk) == 0 && !walk.cut;
 }
 
 /* --- the process group --- */

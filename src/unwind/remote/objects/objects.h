@@ -48,8 +48,9 @@ uint64_t remote_attributes_stamp(struct remote *r, const struct python_place *pl
 #define REMOTE_JOB_TARGET 64
 
 struct remote_job {
-	bool environ_known;
-	struct buf environ; /* as in /proc/PID/environ; the caller releases it */
+	bool environ_known; /* it was read to its end */
+	/* Of it what wire/rank_env.h names, as in /proc/PID/environ; the caller releases it. */
+	struct buf environ;
 	int32_t rank, world_size; /* of the process group */
 	bool child; /* multiprocessing has started it, */
 	char target[REMOTE_JOB_TARGET]; /* to run the function of this name; "": no function */

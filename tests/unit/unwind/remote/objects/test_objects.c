@@ -211,3 +211,62 @@ TEST(remote_objects, what_a_process_knows_of_its_job)
 		setting_release(&s);
 	}
 }
+
+/* What os.environ says, with '\n' for NUL; "?" if it is not known. */
+static const char *environ_of(struct setting *s, uint64_t data)
+{
+	struct remote_job job;
+
+	s->place.runtime = image_job_with(&s->m, data);
+	buf_clear(&s->out);
+	CHECK_INT(remote_job(&s->r, &s->place, &job), 0);
+	for (size_t i = 0; i < job.environ.len && job.environ_known; i++)
+		buf_add_char(&s->out, job.environ.data[i] ? job.environ.data[i] : '\n');
+	buf_release(&job.environ);
+	return job.environ_known ? buf_str(&s->out) : "?";
+}
+
+/* A dict of `n` variables of 128 bytes and, as the last one, RANK=7. */
+static uint64_t large_environ(struct setting *s, unsigned n)
+{
+	enum { MAX = 8000, HEAD = 32 + 256, ENTRY = 24 };
+	static uint8_t keys[HEAD + ENTRY * (MAX + 1)];
+	char text[126];
+	uint64_t rank[2] = {image_bytes(&s->m, "RANK", 4), image_bytes(&s->m, "7", 1)};
+	uint64_t dict = image_dict(&s->m, rank, rank + 1, 1, false), count = n + 1;
+
+	memset(text, 'x', sizeof(text));
+	uint64_t other[2] = {image_bytes(&s->m, "A", 1), image_bytes(&s->m, text, sizeof(text))};
+	BUG_ON(n > MAX);
+	memset(keys, 0, HEAD);
+	keys[8] = 13; /* slots, */
+	keys[9] = 8; /* bytes of indices: both as powers of two */
+	memcpy(keys + 24, &count, 8);
+	for (unsigned i = 0; i <= n; i++)
+		memcpy(keys + HEAD + i * ENTRY + 8, i < n ? other : rank, 16);
+	image_set(dict, s->m.l.dict.keys, (uintptr_t)keys);
+	return dict;
+}
+
+TEST(remote_objects, environments_of_any_size)
+{
+	struct setting s;
+
+	setting_init(&s, 12);
+	CHECK_STR(environ_of(&s, large_environ(&s, 700)), "RANK=7\n");
+	CHECK_STR(environ_of(&s, large_environ(&s, 8000)), "?"); /* not all of it was read */
+	setting_release(&s);
+}
+
+TEST(remote_objects, nul_bytes_make_no_variables)
+{
+	struct setting s;
+
+	setting_init(&s, 12);
+	uint64_t keys[3] = {image_bytes(&s.m, "A\0RANK", 6), image_bytes(&s.m, "WORLD_SIZE", 10),
+			    image_bytes(&s.m, "LOCAL_RANK", 10)};
+	uint64_t values[3] = {image_bytes(&s.m, "3", 1), image_bytes(&s.m, "8\0RANK=4", 8),
+			      image_bytes(&s.m, "1", 1)};
+	CHECK_STR(environ_of(&s, image_dict(&s.m, keys, values, 3, false)), "LOCAL_RANK=1\n");
+	setting_release(&s);
+}
