@@ -24,6 +24,7 @@
 #define RESERVE_STEP (4u << 20)
 #define SEARCH_BYTES (1u << 20)
 #define SEARCH_SHARE 4
+#define SEARCH_BASE (16u << 20) /* some file systems say late how much they store */
 
 struct recording_writer {
 	int fd;
@@ -41,7 +42,8 @@ struct recording_reader {
 	uint64_t offset; /* end of the last whole frame */
 	uint64_t size;
 	uint64_t skipped; /* damaged bytes before that frame */
-	uint64_t tried; /* bytes that looked like a frame, and were none */
+	uint64_t tried; /* bytes, also expanded ones, that looked like a frame, and were none */
+	uint64_t may_try;
 	bool torn;
 	struct buf stored;
 	struct buf raw;
@@ -238,6 +240,8 @@ int recording_open(struct recording_reader **out, const char *path, struct err *
 	r->pack = pack_new();
 	r->offset = sizeof(head);
 	r->size = (uint64_t)st.st_size;
+	uint64_t stored = (uint64_t)st.st_blocks * 512; /* a sparse file has less */
+	r->may_try = SEARCH_BASE + SEARCH_SHARE * (stored < r->size ? stored : r->size);
 	*out = r;
 	return 0;
 }
@@ -251,15 +255,15 @@ static bool frame_is_sane(const struct frame *f, uint64_t at, const struct recor
 	return at + sizeof(*f) + f->stored_bytes <= r->size;
 }
 
-/* 1: payload in r->raw or r->stored; 0: damaged. */
+/* 1: payload in r->raw or r->stored; 0: damaged, after r->bytes were expanded. */
 static int unpack(struct recording_reader *r, const struct frame *f, const char **out_payload)
 {
 	if (check_of(f, r->stored.data) != f->check)
 		return 0;
-	r->bytes = f->raw_bytes;
 	if (f->type == FRAME_PACKED)
 		return pack_expand(r->pack, r->stored.data, f->stored_bytes, out_payload,
 				   &r->bytes) == 0;
+	r->bytes = f->raw_bytes;
 	if (f->stored_bytes == f->raw_bytes) {
 		*out_payload = r->stored.data;
 		return 1;
@@ -286,8 +290,9 @@ static int read_frame(struct recording_reader *r, uint64_t at, struct frame *f,
 		       at + sizeof(*f));
 	if (n < 0)
 		return err_sys(err, (int)n, "cannot read the recording");
+	r->bytes = 0;
 	if (n != (ssize_t)f->stored_bytes || !unpack(r, f, out_payload)) {
-		r->tried += f->stored_bytes;
+		r->tried += f->stored_bytes + r->bytes;
 		return 0;
 	}
 	r->offset = at + sizeof(*f) + f->stored_bytes;
@@ -296,7 +301,7 @@ static int read_frame(struct recording_reader *r, uint64_t at, struct frame *f,
 
 /*
  * The next whole frame behind a damaged one. A file that was made to look like the beginnings of
- * many frames costs no more than a few times its size.
+ * many frames, or of frames that expand to much and are none, costs a few times its size.
  */
 static int search_frame(struct recording_reader *r, uint64_t at, struct frame *f,
 			const char **out_payload, struct err *err)
@@ -318,7 +323,7 @@ static int search_frame(struct recording_reader *r, uint64_t at, struct frame *f
 		while ((hit = memmem(hit, (size_t)(end - hit), &magic, sizeof(magic)))) {
 			int found =
 				read_frame(r, at + (uint64_t)(hit - window), f, out_payload, err);
-			if (found || r->tried > SEARCH_SHARE * r->size)
+			if (found || r->tried > r->may_try)
 				return found;
 			hit++;
 		}

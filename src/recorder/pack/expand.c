@@ -263,11 +263,13 @@ int pack_expand(struct pack *p, const char *packed, size_t bytes, const char **o
 	struct expansion e = {.state = &p->state, .run = NO_RUN};
 	struct pack_head head;
 
+	*out_bytes = 0;
 	if (bytes < sizeof(head))
 		return -EINVAL;
 	memcpy(&head, packed, sizeof(head));
 	if (!head_is_sane(&head, bytes))
 		return -EINVAL;
+	*out_bytes = head.batch_bytes;
 	if (!p->expand)
 		p->expand = ZSTD_createDCtx();
 	if (!p->expand || !expand_columns(p, &head, packed + sizeof(head), &e))

@@ -40,7 +40,7 @@ void pack_free(struct pack *p);
 /* Adds the packed form of a well-formed batch to out. False: it has none that is smaller. */
 bool pack_batch(struct pack *p, const char *batch, size_t bytes, struct buf *out);
 
-/* The batch again, borrowed until the next call. -EINVAL: this is none. */
+/* The batch again, borrowed until the next call. -EINVAL: this is none; *out_bytes is what it cost. */
 int pack_expand(struct pack *p, const char *packed, size_t bytes, const char **out_batch,
 		size_t *out_bytes);
 

@@ -3,6 +3,7 @@
 
 #include "base/fs.h"
 #include "base/mem.h"
+#include "recorder/pack/pack_impl.h"
 #include "test.h"
 #include "tmpdir.h"
 
@@ -11,6 +12,8 @@
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <xxhash.h>
+#include <zstd.h>
 
 /* Three frames: compressed, stored as it is, empty. */
 #define NFRAMES 3
@@ -278,6 +281,55 @@ TEST(recording, hostile_beginnings)
 	write_all(path, all.data, all.len);
 	CHECK_INT(frames_read(path, &torn, &skipped), 0);
 	CHECK(torn);
+	buf_release(&all);
+}
+
+/* Adds a frame of a few bytes that is whole, expands to a MiB, and is none after all. */
+static void add_bomb(struct buf *out, bool packed)
+{
+	enum { BYTES = 1 << 20 };
+	char *zeros = xcalloc(1, BYTES), small[4096];
+	struct pack_head head = {.batch_bytes = BYTES};
+	struct frame f = {.magic = FRAME_MAGIC, .type = packed ? FRAME_PACKED : FRAME_BATCH};
+	size_t at = packed ? sizeof(head) : 0;
+	size_t n = ZSTD_compress(small + at, sizeof(small) - at, zeros, BYTES, 1);
+
+	CHECK(!ZSTD_isError(n));
+	head.column[COLUMNS - 1].raw = BYTES;
+	head.column[COLUMNS - 1].stored = (uint32_t)n;
+	if (packed)
+		memcpy(small, &head, sizeof(head));
+	f.stored_bytes = (uint32_t)(n + at);
+	f.raw_bytes = packed ? f.stored_bytes : BYTES + 1;
+	f.check = XXH64(small, f.stored_bytes, (uint64_t)f.raw_bytes << 32 | f.type);
+	buf_add(out, &f, sizeof(f));
+	buf_add(out, small, f.stored_bytes);
+	free(zeros);
+}
+
+/* What the search expands counts, too: behind some of them it goes on, behind many it gives up. */
+TEST(recording, bombs_end_the_search)
+{
+	const char *path = tmpfile_path("bombs");
+	struct buf whole = {0}, all = {0};
+	uint64_t skipped;
+	bool torn;
+
+	read_all(sample(), &whole);
+	for (unsigned i = 0; i < 4; i++) {
+		bool packed = i & 1, many = i & 2;
+
+		buf_clear(&all);
+		buf_add(&all, whole.data, sizeof(struct recording_head));
+		for (unsigned n = 0; n < (many ? 24 : 4); n++)
+			add_bomb(&all, packed);
+		buf_add(&all, whole.data + sizeof(struct recording_head),
+			whole.len - sizeof(struct recording_head));
+		write_all(path, all.data, all.len);
+		CHECK_INT(frames_read(path, &torn, &skipped), many ? 0 : (1 << NFRAMES) - 1);
+		CHECK_INT(torn, many);
+	}
+	buf_release(&whole);
 	buf_release(&all);
 }
 
