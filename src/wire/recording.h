@@ -91,7 +91,7 @@ struct frame_proc {
 struct frame_proc_end {
 	uint32_t proc;
 	uint32_t records; /* as batch_count.records, but modulo 2^32; 0: not known */
-	uint64_t time_ns;
+	uint64_t time_ns; /* when it was last known to live, or its next image began */
 	uint64_t lost_events;
 	uint64_t lost_stacks;
 	uint64_t damaged; /* bytes of its rings that did not hold well-formed records */

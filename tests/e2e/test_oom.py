@@ -119,7 +119,7 @@ def test_clean_job(record, machine):
     for path in forms(record, got):
         answer = ask(record, path, "--fail-on=oom")
         assert (answer["requests"], answer["incidents"]) == (0, [])
-        assert b"No request for device memory was refused" in record.sonde("mem", "oom", path).stdout
+        assert b"No request for memory was refused" in record.sonde("mem", "oom", path).stdout
 
 
 def test_no_management_library(record):

@@ -39,10 +39,12 @@ static const struct args_example examples[] = {
 const struct command cmd_mem_oom = {
 	.name = "mem oom",
 	.spec = {.name = "sonde mem oom",
-		 .summary = "explain why device memory ran out",
+		 .summary = "explain why memory of a device or of the host ran out",
 		 .description =
-			 "For every request for device memory that the driver refused: what was "
-			 "asked for and where, what held the memory at that moment, why there was "
+			 "For every request for memory that was refused, by a driver or on the "
+			 "host: "
+			 "what was asked for and where, what held the memory at that moment, why "
+			 "there was "
 			 "not enough, and the numbers that prove it. The first verdict that "
 			 "applies is given:\n\n"
 			 "leak: what was allocated step by step and never freed would have been "

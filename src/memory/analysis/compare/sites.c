@@ -251,7 +251,7 @@ static void say_device(const struct device_row *d, struct buf *out)
 
 static void print_answer(struct compare_sites *s, const struct report *r)
 {
-	size_t n, more = 0, less = 0;
+	size_t n, more = 0, less = 0, left = 0;
 	struct device_row *list = list_devices(s, &n);
 	struct buf t = {0};
 
@@ -261,13 +261,15 @@ static void print_answer(struct compare_sites *s, const struct report *r)
 	for (size_t i = 0; i < s->ndifferent; i++) {
 		more += s->sites[i].compare.most > s->sites[i].base.most;
 		less += s->sites[i].compare.most < s->sites[i].base.most;
+		left += s->sites[i].compare.left != s->sites[i].base.left;
 	}
 	if (!s->ndifferent)
 		say(&t, "All {} held and left the same.", COUNT_OF(s->nsites, "call site"));
 	else
-		say(&t, "Of {}, {} held more in compare and {} less; {} left more or less behind.",
-		    COUNT_OF(s->nsites, "call site"), COUNT(more), COUNT(less),
-		    COUNT(s->ndifferent - more - less));
+		say(&t,
+		    "Of {}, {} held more in compare and {} less; what was left behind differs "
+		    "at {}.",
+		    COUNT_OF(s->nsites, "call site"), COUNT(more), COUNT(less), COUNT(left));
 	report_paragraph(r, 0, &t);
 }
 

@@ -135,6 +135,25 @@ static void say_no_steps(const struct view *g, struct buf *out)
 }
 
 /* Where much was not seen, "no leaks" would be about the rest alone. */
+/* Of a Python process whose host memory was recorded, but not its objects. */
+static bool has_unseen_objects(const struct view *g)
+{
+	const struct blocks *b = g->l->base.blocks;
+
+	for (size_t i = 0; i < b->nprocesses; i++) {
+		const struct block_process *p = b->processes[i];
+		bool host = false, objects = false;
+
+		for (size_t k = 0; k < p->npools; k++) {
+			host |= p->pools[k]->type == TYPE_HOST;
+			objects |= p->pools[k]->type == TYPE_PYTHON;
+		}
+		if (host && !objects && words_is_python(p->command))
+			return true;
+	}
+	return false;
+}
+
 static bool say_uncovered(const struct view *g, struct buf *out)
 {
 	const struct processes *ps = g->l->base.processes;
@@ -184,6 +203,10 @@ static void say_clean(const struct view *g, struct buf *out)
 	if (s.least != s.most)
 		say(out, "{} to ", COUNT(s.least));
 	say(out, "{}, and no place kept more memory from step to step.", COUNT_OF(s.most, "step"));
+	if (has_unseen_objects(g))
+		say(out,
+		    " Python's small objects were recorded by the arena, not one by one: growth "
+		    "of less than an arena in a step shows with --python-objects.");
 }
 
 static void print_answer(const struct view *g)

@@ -108,7 +108,7 @@ static void print_answer(const struct view *g)
 		say(&t, "No request for memory was refused, but memory ran out all the same: ");
 		say_group_kills(g->o, &t);
 	} else {
-		say(&t, "No request for device memory was refused, as far as the data shows");
+		say(&t, "No request for memory was refused, as far as the data shows");
 		if (granted)
 			say(&t,
 			    ", but came close: {} {} granted only after a pool had given memory "

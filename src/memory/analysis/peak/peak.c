@@ -319,7 +319,8 @@ static void say_device(struct peak *p, const struct peak_device *d, struct buf *
 	/* Of a former image of the process nothing is known: facts are those of the newest. */
 	bool newest = hmap_get_ptr(&p->base.blocks->by_pid, process->pid) == process;
 	const struct process_facts *facts =
-		p->base.processes && newest ? processes_find(p->base.processes, process->pid) : NULL;
+		p->base.processes && newest ? processes_find(p->base.processes, process->pid)
+					    : NULL;
 
 	breakdown_say_device(p->breakdown, d->device, true, out);
 	say(out, " peaked at {}", BYTES(peak_bytes(d)));

@@ -347,12 +347,20 @@ static void print_table(const struct view *g)
 {
 	static const struct field_table table = {summary_pool_fields, 3, 0, NULL};
 	struct summary_pool_row *rows = xcalloc(g->npools, sizeof(*rows));
+	uint64_t torn_down = 0;
 
 	for (size_t i = 0; i < g->npools; i++)
 		rows[i] = summary_pool_row(g->s, g->pools[i]);
 	print(g, "\n");
 	report_fields(&g->report, &table, rows, g->npools, sizeof(*rows));
+	for (size_t i = 0; i < g->npools; i++)
+		torn_down += rows[i].teardown_frees;
 	free(rows);
+	if (torn_down)
+		print(g,
+		      "What is left is counted when the program ends, before it frees the rest; "
+		      "{} came after that.\n",
+		      COUNT_OF(torn_down, "free"));
 	if (g->pools_total > g->npools)
 		print(g, "These are the {} pools with the highest peaks, of {} (JSON has all).\n",
 		      NUMBER(g->npools), NUMBER(g->pools_total));

@@ -158,7 +158,7 @@ TEST(oom, nothing_was_refused)
 	CHECK_INT(NUM("requests"), 0);
 	CHECK_INT(json_array_size(get("incidents")), 0);
 	CHECK_INT(a->ops->findings(a), 0);
-	CHECK(strstr(text(), "No request for device memory was refused"));
+	CHECK(strstr(text(), "No request for memory was refused"));
 	struct analysis_style console = {.top = 5, .console = true};
 	struct buf b = {0};
 	a->ops->text(a, &console, &b);
