@@ -12,6 +12,7 @@
 
 #define OLDEST 8
 #define BUDGET_NS 150 /* per event; a call has two */
+#define TRIES 3
 #define WANT_RATIO 2 /* the naive way must cost so many times as much */
 #define CALLS 5000 /* in a round, which fits between two turns of the scheduler */
 
@@ -82,6 +83,15 @@ static bool measure(const struct stack_python *p)
 	return report(p, "C", plain.native, traced.native, naive.native) || bad;
 }
 
+/* Somebody else's work may fall into one measurement, not into all of them. */
+static bool measure_often(const struct stack_python *p)
+{
+	for (int try = 0; try < TRIES; try++)
+		if (!measure(p))
+			return false;
+	return true;
+}
+
 int main(void)
 {
 	struct stack_python pythons[STACK_PYTHONS];
@@ -89,9 +99,11 @@ int main(void)
 
 	if (!scratch_open(&scratch))
 		return 1;
+	/* A short run looks at the oldest, the newest and some between. */
 	for (unsigned i = 0; i < n; i++)
-		if (pythons[i].minor >= OLDEST)
-			bad += measure(&pythons[i]);
+		if (pythons[i].minor >= OLDEST &&
+		    (!stack_quick() || (i - (OLDEST - PYTHON_OLDEST)) % 3 == 0 || i + 1 == n))
+			bad += measure_often(&pythons[i]);
 	scratch_remove(&scratch);
 	return bad != 0;
 }

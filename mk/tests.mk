@@ -34,7 +34,7 @@ $(O)/unit: $(O)/libguest.a
 # Guest code compares the addresses of frames, and a sanitizer keeps locals elsewhere where nothing is optimized.
 $(O)/own/src/guest/%.o: OWN_CFLAGS += $(if $(SAN),-O2)
 # Where tests compute for long: a sanitizer without optimization takes several times as long.
-$(addprefix $(O)/own/,src/base/containers/%.o src/memory/analysis/compare/%.o \
+$(addprefix $(O)/own/,src/base/containers/%.o src/memory/analysis/compare/%.o src/unwind/native/%.o \
 	tests/unit/memory/analysis/compare/%.o): OWN_CFLAGS += $(if $(SAN),-O2)
 LINK_TEST = $(CC) $(OWN_CFLAGS) -o $@ -Wl,--start-group $^ -Wl,--end-group $(OWN_LIBS)
 .SECONDARY: $(patsubst %.c,$(O)/own/%.o,$(wildcard tests/fuzz/*.c bench/*.c))

@@ -230,6 +230,24 @@ def is_done(directory):
         return False
 
 
+def try_code(python, code):
+    """Runs it and keeps what was compiled on the way, whatever the environment says: packages come
+    without, and many tests must not write into a program's folder."""
+    env = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
+    done = subprocess.run(
+        [python, "-c", code],
+        cwd="/",
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        universal_newlines=True,
+        timeout=120,
+    )
+    if done.returncode != 0:
+        raise Unavailable((done.stderr.splitlines() or ["it does not run"])[-1])
+
+
 def fetch(directory, mirror, choose, left_out, finish):
     apt = Apt(os.path.join(directory, "apt"), choose_mirror(mirror))
     apt.run("apt-get", "-qq", "update")

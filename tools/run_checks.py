@@ -83,6 +83,7 @@ def stages(build):
         Stage("unit-asan", make("unit", *asan), beside=True),
         Stage("unit-tsan", no_aslr() + make("unit", *tsan, f"UNIT_LIST={threads}"), beside=True),
         Stage("fuzz-replay", make("fuzz-replay-run", *asan), beside=True),
+        Stage("bench-beside", make("bench-quick-beside", o), beside=True),
         Stage("e2e", make("e2e", o, py), quick=True, counts=True, limit_s=1800),
         Stage("bench-quick", make("bench-quick", o), alone=True),
     ]

@@ -37,12 +37,13 @@ LANES = {
         r"|packaging|status_page|walkthrough|python_hostile|python_auto_import|wheel|install)"
     ),
     "python": re.compile(r"test_(torch_|python_(?!lines|stacks))"),
-    "monitor": re.compile(r"test_(monitor|quick_start|trace_|cupti|activity_|sim_)"),
+    "monitor": re.compile(r"test_(monitor|quick_start|trace_|cupti|activity_|sim_|putils_)"),
     "memory": re.compile(
         r"test_(planted_faults|inefficient|leaks|atb|amended_dumps|compare|host_memory|bootstrap|soak|framework_"
-        r"|bombs|losses|planted_names)"
+        r"|bombs|losses|planted_names|rotation|crash|recover_places|damaged_input|show_export|owners|oom)"
     ),
 }
+TORCHES = os.path.join(os.path.dirname(__file__), "../tests/e2e/torches.py")
 COUNT = re.compile(r"(\d+) (passed|failed|skipped|errors?)\b")
 AGAIN = 3
 SLOWEST = 20
@@ -82,12 +83,19 @@ class Lane:
         items[:] = mine
 
 
+def processor_seconds():
+    """Of this process and of those that it has waited for."""
+    return sum(os.times()[:4])
+
+
 class Notes:
-    """A line for each test: seconds, whether it failed, its name."""
+    """A line for each test: seconds, seconds of processors, whether it failed, its name. Processes that
+    nobody waits for, such as recorders, are not in the processors' time."""
 
     def __init__(self, path):
         self.path = path
         self.seconds = collections.Counter()
+        self.processors = processor_seconds()
 
     def pytest_configure(self, config):
         self.root = config.rootpath
@@ -96,9 +104,11 @@ class Notes:
         self.seconds[report.nodeid] += report.duration
         if report.failed or report.when == "teardown":
             verdict = "failed" if report.failed else "ended"
+            before, self.processors = self.processors, processor_seconds()
             with open(self.path, "a") as f:
                 seconds = self.seconds.pop(report.nodeid, 0)
-                f.write(f"{seconds:.2f} {verdict} {self.root}/{report.nodeid}\n")
+                busy = self.processors - before
+                f.write(f"{seconds:.2f} {busy:.2f} {verdict} {self.root}/{report.nodeid}\n")
 
 
 class Deadline:
@@ -148,11 +158,11 @@ def run_again(arguments, failed):
 
 
 def read_notes(lines):
-    """[(seconds, name)] of every test, and the names of those that failed, each once."""
+    """[(seconds, of processors, name)] of every test, and the names of those that failed, each once."""
     times, failed = [], {}
     for line in lines:
-        seconds, verdict, name = line.rstrip("\n").split(" ", 2)
-        times.append((float(seconds), name))
+        seconds, busy, verdict, name = line.rstrip("\n").split(" ", 3)
+        times.append((float(seconds), float(busy), name))
         if verdict == "failed":
             failed[name] = True
     return times, list(failed)
@@ -169,8 +179,8 @@ def run_lanes(arguments):
     if status == FAILED_TESTS and 0 < len(failed) <= AGAIN and run_again(arguments, failed):
         status, unsteady = 0, failed
         counts.passed_alone(failed)
-    for seconds, test in sorted(times, reverse=True)[:SLOWEST]:
-        print(f"slow: {seconds:6.2f} s  {os.path.relpath(test)}")
+    for seconds, busy, test in sorted(times, reverse=True)[:SLOWEST]:
+        print(f"slow: {seconds:6.2f} s, processors {busy:6.2f} s  {os.path.relpath(test)}")
     for test in unsteady:
         print(f"unsteady: {test}: failed beside others, passed alone")
     print(counts)
@@ -182,6 +192,8 @@ def run_all(arguments):
     counts = Counts()
     began = time.monotonic()
     took = {}
+    # once, not by every lane at the same time: importing them takes seconds
+    subprocess.run([sys.executable, TORCHES], stdout=subprocess.DEVNULL)
     try:
         for lane in LANES:
             output = tempfile.TemporaryFile("w+", errors="replace")

@@ -9,6 +9,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -17,6 +19,8 @@
 #define PIECE 16384
 #define COMPLAINT_MAX 4096u
 #define LOOK_MS 50 /* how often it is looked whether it has ended with its pipes still open */
+#define START_MS 1000 /* that a copy of us takes to close its files */
+#define MAX_FILES 65536
 #define REAP_MS 200 /* a killed process that takes longer sleeps in the driver */
 
 extern char **environ;
@@ -206,4 +210,45 @@ int run_program(const char *const *argv, const struct run_options *o, struct buf
 			close(s[i].fd);
 	buf_release(&complaint);
 	return r;
+}
+
+/* --- a copy of ourselves --- */
+
+/* What is open here must not stay open, and locked, in a copy. */
+static void close_files(void)
+{
+	if (syscall(SYS_close_range, 3u, UINT32_MAX, 0u) == 0)
+		return;
+	for (int fd = 3; fd < MAX_FILES; fd++) /* a kernel before 5.9 */
+		close(fd);
+}
+
+/* A file that is replaced next may be open in the copy still: until its end of the pipe is not. */
+static void wait_until_closed(int fd)
+{
+	struct pollfd p = {.fd = fd, .events = POLLIN};
+
+	(void)poll(&p, 1, START_MS);
+	close(fd);
+}
+
+pid_t fork_copy(void)
+{
+	pid_t us = getpid();
+	int ends[2];
+
+	if (pipe2(ends, O_CLOEXEC) < 0)
+		return -1;
+	pid_t pid = fork();
+	if (pid == 0) {
+		/* Who recovers a killed recorder's files must not meet its copy there. */
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		if (getppid() != us)
+			_exit(1);
+		close_files();
+		return 0;
+	}
+	close(ends[1]);
+	wait_until_closed(ends[0]);
+	return pid;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
  * The answer of another program: npu-smi, squeue, kubectl. No shell is involved, and nobody waits
- * for a program that hangs.
+ * for a program that hangs. And a copy of ourselves, for work that takes long.
  */
 #ifndef SONDE_BASE_SUBPROCESS_H
 #define SONDE_BASE_SUBPROCESS_H
@@ -31,5 +31,11 @@ struct run_options {
  */
 int run_program(const char *const *argv, const struct run_options *o, struct buf *out,
 		struct err *err);
+
+/*
+ * As fork(), by a process with one thread. The copy has none of our files open but the first three,
+ * and is killed when we end: who recovers a killed recorder's files must not meet its copy there.
+ */
+pid_t fork_copy(void);
 
 #endif

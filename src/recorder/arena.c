@@ -31,8 +31,11 @@ static struct arena_head *map_head(const char *path, uint64_t *out_bytes, struct
 	    (uint64_t)st->st_size >= arena_bytes(h.max_segs)) {
 		*out_bytes = arena_bytes(h.max_segs);
 		p = mmap(NULL, *out_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-		if (p != MAP_FAILED)
+		if (p != MAP_FAILED) {
 			madvise(p, *out_bytes, MADV_RANDOM); /* most of it is holes */
+			/* Who has it mapped is taken for its process (arena_owner.c). */
+			madvise(p, *out_bytes, MADV_DONTFORK);
+		}
 	}
 	*out_fd = fd;
 	if (p != MAP_FAILED)
@@ -302,6 +305,20 @@ bool arena_is_empty(struct arena *a)
 			return false;
 	}
 	return true;
+}
+
+uint64_t arena_unread(struct arena *a)
+{
+	struct arena_piece piece;
+	uint32_t n = arena_nrings(a);
+	uint64_t bytes = 0;
+
+	for (uint32_t i = 0; i < n; i++) {
+		struct ring_reader at = a->rings[i];
+		while (arena_next_piece(a, i, &at, &piece))
+			bytes += piece.bytes;
+	}
+	return bytes;
 }
 
 uint64_t arena_unreachable(struct arena *a)

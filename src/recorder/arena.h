@@ -31,6 +31,7 @@ struct arena {
 	struct arena_head *head;
 	uint64_t image_ns; /* when the guest made it */
 	uint64_t alive_ns; /* when its process was last known to live */
+	uint64_t watched; /* its number in drain->ends */
 	struct arena *former; /* the image before exec() that is read to its end first, borrowed */
 	bool announced; /* its process is in the recording */
 	uint64_t bytes; /* of the mapping */
@@ -97,6 +98,9 @@ uint64_t arena_pending(const struct arena *a, uint32_t ring);
 /* The next piece behind *at, moving *at to its segment; false when there is none. */
 bool arena_next_piece(struct arena *a, uint32_t ring, struct ring_reader *at,
 		      struct arena_piece *out);
+
+/* Bytes that are published and not taken. */
+uint64_t arena_unread(struct arena *a);
 
 /* What lies before *at is not made of records: count it and go on behind it. */
 void arena_damaged(struct arena *a, uint32_t ring, const struct ring_reader *at, size_t bytes);

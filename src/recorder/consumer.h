@@ -51,6 +51,23 @@ struct consumer_report {
 	bool writing; /* files are not complete yet */
 };
 
+/*
+ * What the oldest part of a recording comes to, for a recorder that drops it. `stream` listens to
+ * that part; then write() gives batches that say the same about all processes which have not ended,
+ * in fewer words. The recorder itself takes care of all other frames, cursors and counts.
+ */
+struct base_ops {
+	void *(*open)(void);
+	void (*close)(void *state);
+	const struct stream_ops *stream;
+	/* Steps that have ended so far, of all processes together. */
+	uint64_t (*steps)(const void *state);
+	/* Fills in which steps they were. */
+	void (*describe)(const void *state, struct frame_cut *out);
+	int (*write)(void *state, int (*batch)(void *arg, const void *payload, size_t bytes),
+		     void *arg);
+};
+
 /* An open consumer. */
 struct consumer {
 	const struct consumer_ops *ops;
@@ -58,6 +75,8 @@ struct consumer {
 	const struct stream_ops
 		*stream; /* what it listens to; open() may leave it NULL: ops->stream */
 	void *listener; /* argument of its functions */
+	uint64_t max_bytes; /* of the recording; 0: any number. open() may set it, if there is a: */
+	const struct base_ops *base;
 };
 
 struct consumer_ops {
@@ -96,8 +115,9 @@ struct consumer_ops {
 	bool (*is_amending)(void *state);
 	void (*add_losses)(void *state, struct consumer_losses *total); /* after a flush */
 
-	/* The launched process waits for its files, longer than people expect. */
-	void (*say_slow)(void *state);
+	/* The launched process waits for its files, longer than people expect. Comes several times
+	 * a second, with the bytes that were in the buffers and those that have been read. */
+	void (*show_slow)(void *state, uint64_t read_bytes, uint64_t all_bytes);
 	/* The launched process has ended: reports to the user what is new. Comes again when
 	 * everybody has ended. Not for a session that keeps nothing. */
 	void (*report)(void *state, const struct consumer_report *r);

@@ -7,12 +7,18 @@
  *
  * Within one ring records keep their order; the merge key is the greatest time so far, so that a
  * prefix of each ring is in the batch and a cursor is enough to go on.
+ *
+ * Once they are in order, times of host memory are rounded down to steps of PACK_TICK_NS, about as
+ * long as it takes to record such an event: exact times would take half of the recording, and be no
+ * truer. A time is never rounded to before the record in front of it. This is done here, so that
+ * whoever sees the batch and whoever reads the recording see the same.
  */
 #include "recorder/drain.h"
 
 #include "base/clock.h"
 #include "base/mem.h"
 #include "recorder/drain_impl.h"
+#include "recorder/pack/pack.h"
 #include "wire/record.h"
 
 #include <string.h>
@@ -20,7 +26,9 @@
 #define LAG_NS 100000u /* longer than a store needs to become visible */
 #define STALL_NS 1000000000ull
 #define AHEAD_NS 1000000000ull /* a time further in the future is of another clock */
-#define RING_BYTES_PER_ROUND (256u << 10)
+#define RING_BYTES_PER_ROUND (512u << 10) /* of few rings; of many half as much */
+#define FEW_RINGS 32
+#define BUDGET_SHARE 16 /* a process that has filled one part of so many is read at once */
 #define BATCH_BYTES (16u << 20)
 #define LOSSES_NS 100000000ull /* between batches that say nothing but what was lost */
 
@@ -84,11 +92,12 @@ static uint64_t ring_copy_published(struct drain *d, struct arena *a, uint32_t i
 				break;
 			}
 			/*
-			 * A ring must not wait for a time that no clock of ours shows. An object is
-			 * reported inside the event that met it first, which is older.
+			 * A ring must not wait for a time that no clock of ours shows. An object or a
+			 * place in Python is reported inside the event that met it first, which is
+			 * older.
 			 */
 			if (r->time_ns > key && r->time_ns <= d->now_ns + AHEAD_NS &&
-			    r->type != REC_MODULE) {
+			    r->type != REC_MODULE && r->type != REC_PYTHON) {
 				key = r->time_ns;
 				if (r->type != REC_KERNEL && key > floor_ns)
 					floor_ns = key;
@@ -106,7 +115,7 @@ static uint64_t ring_copy_published(struct drain *d, struct arena *a, uint32_t i
 		}
 		bound = ring_raise(d, a, i, floor_ns, bound);
 		taken += piece.bytes;
-		if (taken >= RING_BYTES_PER_ROUND) {
+		if (taken >= d->ring_bytes) {
 			bound = key < bound ? key : bound;
 			break;
 		}
@@ -266,6 +275,29 @@ static void emit_counts(struct drain *d, struct buf *batch)
 			emit_count(batch, d->arenas[i], &d->arenas[i]->losses);
 }
 
+static bool is_of_host(const struct rec *r)
+{
+	uint8_t pool = r->type == REC_ALLOC  ? ((const struct rec_alloc *)r)->pool
+		       : r->type == REC_FREE ? ((const struct rec_free *)r)->pool
+					     : 0;
+
+	return pool == POOL_HOST || pool == POOL_PYTHON;
+}
+
+/* The time of a record that comes next in the batch; `key` is its merge key. */
+static void round_time(struct drain *d, struct rec *r, uint64_t key)
+{
+	uint64_t t = r->time_ns;
+
+	if (is_of_host(r)) {
+		r->time_ns = t - t % PACK_TICK_NS;
+		if (r->time_ns < d->last_ns && d->last_ns <= t)
+			r->time_ns = d->last_ns;
+	}
+	if (r->time_ns > d->last_ns && r->time_ns <= key)
+		d->last_ns = r->time_ns;
+}
+
 /* Adds everything up to `until` to the batch, in order. */
 static uint32_t emit_batch(struct drain *d, uint64_t until, struct buf *batch)
 {
@@ -291,6 +323,7 @@ static uint32_t emit_batch(struct drain *d, uint64_t until, struct buf *batch)
 			}
 			continue;
 		}
+		round_time(d, r, e->key);
 		emit_stack(batch, &it, run->arena, r);
 		item_open(batch, &it, run->arena->proc.number, run->tid);
 		buf_add(batch, r, r->size);
@@ -304,6 +337,36 @@ static uint32_t emit_batch(struct drain *d, uint64_t until, struct buf *batch)
 	return n;
 }
 
+static size_t count_rings(struct drain *d)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < d->narenas; i++)
+		n += arena_is_due(d->arenas[i]) ? arena_nrings(d->arenas[i]) : 0;
+	return n;
+}
+
+bool drain_has_much(struct drain *d, size_t much)
+{
+	size_t all = 0;
+
+	for (size_t i = 0; i < d->narenas; i++) {
+		struct arena *a = d->arenas[i];
+		uint64_t budget = (uint64_t)a->max_segs * ARENA_SEG_SIZE, bytes = 0;
+		uint32_t n = arena_is_due(a) ? arena_nrings(a) : 0;
+		for (uint32_t k = 0; k < n; k++) {
+			struct ring_reader at = a->rings[k];
+			struct arena_piece piece;
+			while (bytes < much && arena_next_piece(a, k, &at, &piece))
+				bytes += piece.bytes;
+		}
+		all += bytes;
+		if (all >= much || bytes >= budget / BUDGET_SHARE)
+			return true;
+	}
+	return false;
+}
+
 uint32_t drain_round(struct drain *d, struct buf *batch)
 {
 	uint64_t horizon, until = UINT64_MAX;
@@ -313,6 +376,8 @@ uint32_t drain_round(struct drain *d, struct buf *batch)
 	buf_clear(&d->raw);
 	d->nentries = 0;
 	d->nruns = 0;
+	d->ring_bytes =
+		count_rings(d) > FEW_RINGS ? RING_BYTES_PER_ROUND / 2 : RING_BYTES_PER_ROUND;
 	for (size_t i = 0; i < d->narenas; i++) {
 		struct arena *a = d->arenas[i];
 		uint32_t n = arena_is_due(a) ? arena_nrings(a) : 0;

@@ -38,6 +38,8 @@ struct drain_proc {
 struct drain *drain_new(const char *dir, uint32_t first_number);
 /* All processes are in our pid namespace or below: whom /proc does not show has ended. */
 void drain_expect_below(struct drain *d);
+/* The processes live while we read: a thread notes when each of them ends. */
+void drain_watch_ends(struct drain *d);
 void drain_free(struct drain *d);
 
 /*
@@ -72,6 +74,8 @@ bool drain_has_left(const struct drain *d);
 /* A process that certainly is alive, as the last drain_check_alive() found; 0: none. */
 uint32_t drain_living_pid(const struct drain *d);
 
+/* Are so many bytes there for the next round, or as many as a process should have waiting? */
+bool drain_has_much(struct drain *d, size_t much);
 /* Appends items to batch; returns the number of records in it. */
 uint32_t drain_round(struct drain *d, struct buf *batch);
 void drain_commit(struct drain *d);
@@ -84,6 +88,7 @@ void drain_drop(struct drain *d);
 /* The next dead process with nothing left to read, not finished yet; NULL if there is none. */
 struct drain_proc *drain_next_dead(struct drain *d);
 bool drain_has_dead(const struct drain *d); /* any, read to the end or not */
+uint64_t drain_unread(struct drain *d); /* bytes in the rings of all processes */
 /* Has one of them become another program? It has ended, as far as we go. */
 bool drain_check_images(struct drain *d);
 

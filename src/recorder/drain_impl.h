@@ -35,6 +35,8 @@ struct drain {
 	uint32_t next_number;
 	uint64_t horizon; /* of the last round */
 	uint64_t now_ns; /* when this round began */
+	size_t ring_bytes; /* that it takes of one ring */
+	uint64_t last_ns; /* the latest time in batches so far */
 	struct arena **arenas; /* of unfinished processes, in no order */
 	size_t narenas, cap_arenas;
 	struct pollfd *fds; /* one per arena, for one question about all of them */
@@ -53,6 +55,8 @@ struct drain {
 	struct hmap known_at; /* number of a process → its place in known[] */
 	struct hmap drained; /* keys of arenas and images that were read to their end */
 	struct hmap ignored; /* keys of names: files that stay, and are not looked at again */
+	struct end_times *ends; /* NULL: nobody watches */
+	uint64_t next_watched; /* number for it */
 	uint64_t losses_ns; /* when a batch was made for losses alone */
 };
 

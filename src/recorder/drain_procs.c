@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "recorder/drain_impl.h"
+#include "recorder/ends/end_times.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -30,10 +31,16 @@ void drain_expect_below(struct drain *d)
 	d->sees_all = true;
 }
 
+void drain_watch_ends(struct drain *d)
+{
+	d->ends = end_times_new();
+}
+
 void drain_free(struct drain *d)
 {
 	if (!d)
 		return;
+	end_times_free(d->ends);
 	for (size_t i = 0; i < d->narenas; i++)
 		arena_close(d->arenas[i]);
 	hmap_release(&d->drained);
@@ -157,6 +164,8 @@ static int attach_arena(struct drain *d, const char *name)
 	}
 	d->arenas = xgrow(d->arenas, &d->cap_arenas, d->narenas + 1, sizeof(*d->arenas));
 	d->arenas[d->narenas++] = a;
+	a->watched = d->next_watched++;
+	end_times_watch(d->ends, a->proc.dead ? -1 : a->pidfd, a->watched);
 	end_former_images(d, a);
 	return 1;
 }
@@ -334,6 +343,15 @@ bool drain_has_dead(const struct drain *d)
 	return false;
 }
 
+uint64_t drain_unread(struct drain *d)
+{
+	uint64_t bytes = 0;
+
+	for (size_t i = 0; i < d->narenas; i++)
+		bytes += arena_unread(d->arenas[i]);
+	return bytes;
+}
+
 bool drain_check_images(struct drain *d)
 {
 	bool any = false;
@@ -380,14 +398,17 @@ void drain_end_frame(struct drain *d, struct drain_proc *p, struct frame_proc_en
 	const struct arena *next = find_successor(d, a);
 
 	/*
-	 * One that called exec() ended where its next image began. Of others the end is noticed late:
-	 * what they held would count beside what came after them. So it is the last moment at which
-	 * they lived for sure; readers know that events may be younger.
+	 * One that called exec() ended where its next image began. Where nobody watched, the end is
+	 * noticed late: what it held would count beside what came after it. Then it is the last
+	 * moment at which it lived for sure; readers know that events may be younger.
 	 */
+	uint64_t end_ns = next ? next->image_ns : 0;
+	if (!next && !atomic_load(&a->head->left))
+		end_ns = end_times_get(d->ends, a->pidfd, a->watched);
 	*out = (struct frame_proc_end){
 		.proc = p->number,
 		.records = (uint32_t)a->records,
-		.time_ns = next ? next->image_ns : a->alive_ns,
+		.time_ns = next || end_ns > a->alive_ns ? end_ns : a->alive_ns,
 		.lost_events = losses.events + arena_dropped(a),
 		.lost_stacks = losses.stacks,
 		.damaged = losses.damaged + arena_unreachable(a),
@@ -404,6 +425,7 @@ void drain_finish(struct drain *d, struct drain_proc *p, bool remove)
 		struct arena *next = find_successor(d, a);
 		if (next)
 			next->former = a->former;
+		end_times_forget(d->ends, a->watched);
 		retire_arena(d, a, remove);
 		return;
 	}

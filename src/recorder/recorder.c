@@ -10,6 +10,7 @@
 #include "recorder/consumers.h"
 #include "recorder/drain.h"
 #include "recorder/recording.h"
+#include "recorder/rotate/rotate.h"
 #include "recorder/session.h"
 #include "recorder/start.h"
 #include "recorder/stream.h"
@@ -37,13 +38,15 @@
 #define IDLE_MIN_NS (1 * MS)
 #define IDLE_MAX_NS (50 * MS)
 #define MONITOR_IDLE_MAX_NS (250 * MS) /* its guest wakes us when something is to be written */
-#define PACE_NS (4 * MS) /* between rounds that find less than this: */
-#define PACE_BYTES (256u << 10) /* a larger batch takes less space, and less of our time */
+#define PACE_NS (4 * MS) /* between looks whether there is as much as this: */
+#define PACE_BYTES (512u << 10) /* a larger batch takes less space, and less of our time */
+#define PACE_LOOKS 8
 #define URGENT_IDLE_MAX_NS (5 * MS)
 #define SWEEP_NS (1000 * MS)
 #define IMAGES_NS (200 * MS)
 #define LINGER_NS (1000 * MS) /* that a recorder called by a process waits for the next one */
 #define SLOW_NS (1000 * MS) /* that a process waits at its exit before its user is told why */
+#define SHOW_NS (200 * MS) /* between two words about how far it is */
 #define EXIT_NS (2000 * MS) /* that the launched process is kept at its exit at most */
 #define FLUSH_WAIT_NS (500 * MS)
 #define FLUSHING_WAIT_NS (8000 * MS) /* a guest that asked for a flush waits a little longer */
@@ -58,6 +61,7 @@ struct recorder {
 	struct control_page *page;
 	struct drain *drain;
 	struct recording_writer *out; /* NULL: nothing is kept */
+	struct rotate *rotate; /* NULL: it may have any size */
 	struct consumers consumers;
 	struct buf batch;
 	size_t round_bytes; /* of the rings in the last round */
@@ -78,7 +82,8 @@ struct recorder {
 	uint64_t sweep_ns;
 	bool terminal; /* our stderr is one */
 	bool reported; /* to the user, at the end of the first process */
-	bool said_slow;
+	uint64_t shown_ns; /* when its user was last told why it waits */
+	uint64_t most_unread; /* bytes, while it waits */
 	bool left; /* nothing more to do, and everybody can see it */
 };
 
@@ -104,6 +109,8 @@ static int write_frame(struct recorder *rec, enum frame_type type, const void *p
 	struct err err = {0};
 	int r = recording_append(rec->out, type, payload, bytes, &err);
 
+	if (r < 0 && rotate_cancel(rec->rotate)) /* which takes space, too */
+		r = recording_append(rec->out, type, payload, bytes, &err);
 	for (size_t i = 0; r < 0 && !rec->failing && i < sizeof(waits_ms) / sizeof(waits_ms[0]);
 	     i++) {
 		nanosleep(&(struct timespec){0, waits_ms[i] * 1000000}, NULL);
@@ -206,6 +213,7 @@ static int open_recording(struct recorder *rec, struct err *err)
 	char *path = xasprintf("%s/" SESSION_RECORDING, rec->dir);
 
 	rec->drain = drain_new(rec->ring_dir, 0);
+	drain_watch_ends(rec->drain);
 	if (!rec->called)
 		drain_expect_below(rec->drain); /* a launcher's descendants cannot leave it */
 	int r = 0;
@@ -213,6 +221,9 @@ static int open_recording(struct recorder *rec, struct err *err)
 		stream_file(path, &known, rec, NULL, NULL);
 	if (!rec->monitor)
 		r = recording_create(&rec->out, path, err);
+	for (size_t i = 0; r == 0 && rec->out && i < rec->consumers.n; i++)
+		if (rec->consumers.list[i].max_bytes)
+			rec->rotate = rotate_new(path, rec->out, &rec->consumers.list[i]);
 	free(path);
 	return r;
 }
@@ -378,6 +389,7 @@ static bool run_once(struct recorder *rec)
 	}
 	poll_consumers(rec, n > 0);
 	end_processes(rec);
+	rotate_tick(rec->rotate);
 	consumers_call(&rec->consumers, tick, now);
 	return n > 0;
 }
@@ -393,6 +405,7 @@ static void finish_files(struct recorder *rec)
 	struct consumer_losses now = {0};
 
 	atomic_fetch_add(&rec->page->unrecorded, drain_sweep(rec->drain));
+	rotate_cancel(rec->rotate);
 	append_frame(rec, FRAME_END, NULL, 0);
 	consumers_call(&rec->consumers, flush);
 	consumers_call(&rec->consumers, add_losses, &now);
@@ -429,15 +442,20 @@ static bool leave_session(struct recorder *rec)
 	return false;
 }
 
-/* Once, if the launched process has waited for us for a while. */
-static void say_if_slow(struct recorder *rec)
+/* If the launched process has waited for us for a while. */
+static void show_if_slow(struct recorder *rec)
 {
 	uint64_t asked_ns = rec->page->exit_asked_ns, now_ns = clock_mono_ns();
 
-	if (rec->said_slow || !asked_ns || now_ns < asked_ns + SLOW_NS)
+	if (!rec->terminal || !asked_ns || rec->reported || now_ns < rec->shown_ns + SHOW_NS)
 		return;
-	rec->said_slow = true;
-	consumers_call(&rec->consumers, say_slow);
+	uint64_t unread = drain_unread(rec->drain);
+	if (unread > rec->most_unread)
+		rec->most_unread = unread;
+	rec->shown_ns = now_ns;
+	if (now_ns >= asked_ns + SLOW_NS)
+		consumers_call(&rec->consumers, show_slow, rec->most_unread - unread,
+			       rec->most_unread);
 }
 
 /* Every process that ended is read to its last record. */
@@ -448,8 +466,14 @@ static void read_dead(struct recorder *rec, uint64_t until_ns)
 	while (drain_has_dead(rec->drain) && clock_mono_ns() < until_ns) {
 		if (!run_once(rec))
 			nanosleep(&step, NULL);
-		say_if_slow(rec);
+		show_if_slow(rec);
 	}
+}
+
+/* Are files still being brought into their last form? */
+static bool is_finishing(struct recorder *rec)
+{
+	return rotate_is_due(rec->rotate) || consumers_any(&rec->consumers, is_amending);
 }
 
 /*
@@ -460,7 +484,7 @@ static bool nobody_is_left(struct recorder *rec, uint64_t until_ns)
 {
 	while (!drain_check_alive(rec->drain, false)) {
 		if (!drain_has_dead(rec->drain))
-			return !consumers_any(&rec->consumers, is_amending);
+			return !is_finishing(rec);
 		if (clock_mono_ns() >= until_ns)
 			return false;
 		read_dead(rec, until_ns);
@@ -475,8 +499,7 @@ static void report_to_user(struct recorder *rec, bool running)
 		.removed = rec->out && recording_is_removed(rec->out),
 		.error = rec->dropped ? (int)atomic_load(&rec->page->write_errno) : 0,
 		.running = running,
-		.writing =
-			drain_has_dead(rec->drain) || consumers_any(&rec->consumers, is_amending),
+		.writing = drain_has_dead(rec->drain) || is_finishing(rec),
 	};
 
 	if (!rec->monitor)
@@ -495,14 +518,14 @@ static void answer_exit(struct recorder *rec, uint32_t asked)
 
 	ask_for_scan(rec);
 	rec->checked_ns = 0;
-	say_if_slow(rec);
+	show_if_slow(rec);
 	run_once(rec); /* its arena may be that young; it says that nothing more comes */
 	uint64_t until_ns = clock_mono_ns() + EXIT_NS;
 	read_dead(rec, until_ns);
-	while (consumers_any(&rec->consumers, is_amending) && clock_mono_ns() < until_ns) {
+	while (is_finishing(rec) && clock_mono_ns() < until_ns) {
 		if (!run_once(rec))
 			nanosleep(&step, NULL);
-		say_if_slow(rec);
+		show_if_slow(rec);
 	}
 	consumers_call(&rec->consumers, flush);
 	bool alone = nobody_is_left(rec, until_ns);
@@ -562,12 +585,22 @@ static void idle_wait(struct recorder *rec, uint32_t asked)
 	rec->idle_ns = r == 0 ? IDLE_MIN_NS : rec->idle_ns * 2;
 }
 
+/* Waits until the next round is worth it, somebody asks for it, the launched process has ended, or
+ * for a while. */
 static void pace_rounds(struct recorder *rec, uint32_t asked)
 {
 	struct timespec t = {0, PACE_NS};
+	bool gone = root_is_gone(rec);
 
-	if (rec->round_bytes < PACE_BYTES && !rec->monitor)
-		syscall(SYS_futex, &rec->page->exit_asked, FUTEX_WAIT, asked, &t, NULL, 0);
+	if (rec->round_bytes >= PACE_BYTES || rec->monitor)
+		return;
+	for (unsigned i = 0; i < PACE_LOOKS; i++) {
+		long r = syscall(SYS_futex, &rec->page->exit_asked, FUTEX_WAIT, asked, &t, NULL, 0);
+		if (r == 0 || errno == EAGAIN || consumers_any(&rec->consumers, is_urgent) ||
+		    atomic_load(&rec->page->flush_asked) != atomic_load(&rec->page->flush_done) ||
+		    root_is_gone(rec) != gone || drain_has_much(rec->drain, PACE_BYTES))
+			return;
+	}
 }
 
 static bool try_finish(struct recorder *rec)
@@ -593,6 +626,7 @@ static void run_loop(struct recorder *rec)
 		if (run_once(rec)) {
 			rec->idle_ns = IDLE_MIN_NS;
 			rec->busy_ns = clock_mono_ns();
+			show_if_slow(rec);
 			pace_rounds(rec, asked);
 			continue;
 		}
@@ -622,6 +656,7 @@ static void open_log(const struct recorder *rec)
 
 static void close_recorder(struct recorder *rec, bool was_open)
 {
+	rotate_free(rec->rotate);
 	consumers_close(&rec->consumers);
 	recording_close(rec->out);
 	drain_free(rec->drain);

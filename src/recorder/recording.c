@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -22,6 +23,9 @@
  */
 #define TAIL_BYTES (256u << 10)
 #define RESERVE_STEP (4u << 20)
+#define RESERVE_SHARE 64 /* of a recording with a limit */
+#define RESERVE_MIN (16u << 10)
+#define COPY_BYTES (1u << 20)
 #define SEARCH_BYTES (1u << 20)
 #define SEARCH_SHARE 4
 #define SEARCH_BASE (16u << 20) /* some file systems say late how much they store */
@@ -32,6 +36,8 @@ struct recording_writer {
 	uint64_t
 		reserved; /* the file has disk space up to here; UINT64_MAX: no space can be reserved */
 	uint32_t version; /* of the file */
+	uint32_t step; /* bytes that are reserved at once … */
+	uint32_t tail; /* … and behind the last frame */
 	ZSTD_CCtx *zstd;
 	struct pack *pack;
 	struct buf frame, packed;
@@ -81,12 +87,14 @@ static int writer_resume(struct recording_writer *w, const char *path, struct er
 
 int recording_create(struct recording_writer **out, const char *path, struct err *err)
 {
-	struct recording_head head = {.version = RECORDING_VERSION, .rec_version = REC_VERSION};
+	struct recording_head head = {.version = RECORDING_PLAIN, .rec_version = REC_VERSION};
 	struct recording_writer *w = xcalloc(1, sizeof(*w));
 	struct stat st;
 
 	memcpy(head.magic, RECORDING_MAGIC, sizeof(head.magic));
-	w->version = RECORDING_VERSION;
+	w->version = RECORDING_PLAIN;
+	w->step = RESERVE_STEP;
+	w->tail = TAIL_BYTES;
 	w->pack = pack_new();
 	w->fd = fs_open(path, O_RDWR | O_CREAT, 0600, err);
 	int r = w->fd < 0 ? w->fd : 0;
@@ -130,8 +138,8 @@ static size_t store(struct recording_writer *w, const void *payload, size_t byte
 /* Space for `bytes` more and the tail behind them. */
 static int reserve(struct recording_writer *w, size_t bytes)
 {
-	uint64_t need = w->offset + bytes + TAIL_BYTES;
-	uint64_t steps[] = {need + RESERVE_STEP, need};
+	uint64_t need = w->offset + bytes + w->tail;
+	uint64_t steps[] = {need + w->step, need};
 
 	for (int i = 0; i < 2 && need > w->reserved; i++) {
 		if (fallocate(w->fd, FALLOC_FL_KEEP_SIZE, (off_t)w->reserved,
@@ -149,7 +157,7 @@ int recording_append(struct recording_writer *w, enum frame_type type, const voi
 	BUG_ON(bytes > FRAME_MAX_BYTES);
 	bool batch = type == FRAME_BATCH;
 	buf_clear(&w->packed);
-	if (batch && bytes >= COMPRESS_FROM && w->version > 1 &&
+	if (batch && bytes >= COMPRESS_FROM && w->version >= RECORDING_PACKED &&
 	    pack_batch(w->pack, payload, bytes, &w->packed)) {
 		type = FRAME_PACKED;
 		payload = w->packed.data;
@@ -176,6 +184,90 @@ int recording_append(struct recording_writer *w, enum frame_type type, const voi
 		return err_sys(err, r, "cannot write to the recording");
 	}
 	w->offset += sizeof(f) + stored;
+	return 0;
+}
+
+void recording_expect(struct recording_writer *w, uint64_t max_bytes)
+{
+	uint64_t share = max_bytes / RESERVE_SHARE;
+	uint32_t most = share < RESERVE_MIN ? RESERVE_MIN : (uint32_t)share;
+
+	if (share < w->step)
+		w->step = most;
+	if (share < w->tail)
+		w->tail = most;
+}
+
+int recording_set_cut(struct recording_writer *w, struct err *err)
+{
+	const uint32_t version = RECORDING_VERSION;
+	int r = fs_write_all(w->fd, &version, sizeof(version),
+			     offsetof(struct recording_head, version), NULL);
+
+	if (r < 0)
+		return err_sys(err, r, "cannot write to the recording");
+	w->version = version;
+	return 0;
+}
+
+int recording_copy(struct recording_writer *w, int from, uint64_t begin, uint64_t end,
+		   struct err *err)
+{
+	uint64_t to = w->offset;
+	int r = 0;
+
+	buf_clear(&w->frame);
+	char *piece = buf_room(&w->frame, COPY_BYTES);
+	while (begin < end && r == 0) {
+		size_t want = end - begin < COPY_BYTES ? (size_t)(end - begin) : COPY_BYTES;
+		ssize_t n = fs_read_at(from, piece, want, begin);
+		r = n < 0 ? (int)n : n < (ssize_t)want ? -EIO : 0;
+		if (r == 0)
+			r = fs_write_all(w->fd, piece, want, (int64_t)to, NULL);
+		begin += want;
+		to += want;
+	}
+	if (r < 0) {
+		(void)!ftruncate(w->fd, (off_t)w->offset);
+		return err_sys(err, r, "cannot copy the recording");
+	}
+	w->offset = to;
+	if (w->reserved < to)
+		w->reserved = to;
+	return 0;
+}
+
+int recording_sync(struct recording_writer *w, struct err *err)
+{
+	return fdatasync(w->fd) < 0 ? err_sys(err, -errno, "cannot write the recording") : 0;
+}
+
+int recording_replace(struct recording_writer *w, const char *path, const char *next, uint64_t done,
+		      struct err *err)
+{
+	struct recording_writer to = {.fd = fs_open(next, O_RDWR, 0, err)};
+	struct stat st;
+
+	if (to.fd < 0)
+		return to.fd;
+	int r = fstat(to.fd, &st) < 0 ? err_sys(err, -errno, "cannot stat '%s'", next) : 0;
+	if (r == 0) {
+		to.offset = to.reserved = (uint64_t)st.st_size;
+		r = recording_copy(&to, w->fd, done, w->offset, err);
+	}
+	if (r == 0)
+		r = fs_rename(next, path, err);
+	buf_release(&to.frame);
+	if (r < 0) {
+		close(to.fd);
+		return r;
+	}
+	close(w->fd);
+	w->fd = to.fd;
+	w->offset = to.offset;
+	if (w->reserved != UINT64_MAX)
+		w->reserved = to.offset;
+	w->version = RECORDING_VERSION;
 	return 0;
 }
 
@@ -263,6 +355,9 @@ static int unpack(struct recording_reader *r, const struct frame *f, const char 
 	if (f->type == FRAME_PACKED)
 		return pack_expand(r->pack, r->stored.data, f->stored_bytes, out_payload,
 				   &r->bytes) == 0;
+	if (f->type == FRAME_PACKED_V2)
+		return pack_expand_v2(r->pack, r->stored.data, f->stored_bytes, out_payload,
+				      &r->bytes) == 0;
 	r->bytes = f->raw_bytes;
 	if (f->stored_bytes == f->raw_bytes) {
 		*out_payload = r->stored.data;
@@ -350,7 +445,8 @@ int recording_next(struct recording_reader *r, uint32_t *out_type, const char **
 	}
 	if (ret <= 0)
 		return ret;
-	*out_type = f.type == FRAME_PACKED ? FRAME_BATCH : f.type;
+	bool packed = f.type == FRAME_PACKED || f.type == FRAME_PACKED_V2;
+	*out_type = packed ? FRAME_BATCH : f.type;
 	*out_bytes = r->bytes;
 	return 1;
 }

@@ -24,6 +24,23 @@ int recording_create(struct recording_writer **out, const char *path, struct err
 int recording_append(struct recording_writer *w, enum frame_type type, const void *payload,
 		     size_t bytes, struct err *err);
 /* Has somebody deleted the file, or its directory? */
+/*
+ * For a file that lacks its oldest part: readers that do not know of such files refuse it. To be
+ * called first. recording_copy() appends bytes of another one as they are, from a frame to a frame.
+ */
+int recording_set_cut(struct recording_writer *w, struct err *err);
+int recording_copy(struct recording_writer *w, int from, uint64_t begin, uint64_t end,
+		   struct err *err);
+int recording_sync(struct recording_writer *w, struct err *err); /* to the disk */
+/*
+ * Goes on in the file `next`, which gets the name `path` in one step: it has everything that is to
+ * stay of the first `done` bytes; what came after them is copied behind that. Nothing has changed
+ * after an error.
+ */
+int recording_replace(struct recording_writer *w, const char *path, const char *next, uint64_t done,
+		      struct err *err);
+/* Takes disk space in smaller pieces, for a recording of so many bytes at most. */
+void recording_expect(struct recording_writer *w, uint64_t max_bytes);
 bool recording_is_removed(const struct recording_writer *w);
 uint64_t recording_bytes(const struct recording_writer *w);
 void recording_close(struct recording_writer *w);

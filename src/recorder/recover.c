@@ -9,6 +9,7 @@
 #include "recorder/drain.h"
 #include "recorder/recording.h"
 #include "recorder/recover_places.h"
+#include "recorder/rotate/rotate.h"
 #include "recorder/session.h"
 #include "recorder/start.h"
 #include "recorder/stream.h"
@@ -264,6 +265,8 @@ int recover_recording(const char *path, const struct recover_options *options, s
 		goto out;
 	s.drain = drain_new(buf_str(&places.rings), 0);
 	r = recording_find(dir, &file, err);
+	if (r == 0)
+		rotate_clean(buf_str(&file));
 	if (r == 0)
 		r = restore_recording(&s, buf_str(&file), page, &torn, err);
 	if (r > 0)

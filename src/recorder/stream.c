@@ -146,6 +146,12 @@ int stream_frame(const struct stream_ops *ops, void *arg, uint32_t type, const c
 		if (ops->proc_end)
 			ops->proc_end(arg, (const struct frame_proc_end *)payload);
 		return 0;
+	case FRAME_CUT:
+		if (bytes != sizeof(struct frame_cut))
+			return err_damaged(err, "the cut is malformed");
+		if (ops->cut)
+			ops->cut(arg, (const struct frame_cut *)payload);
+		return 0;
 	case FRAME_END:
 		if (ops->end)
 			ops->end(arg);

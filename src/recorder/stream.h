@@ -24,6 +24,7 @@ struct stream_ops {
 	void (*cursor)(void *arg, const struct batch_cursor *c);
 	void (*count)(void *arg, const struct batch_count *c);
 	void (*proc_end)(void *arg, const struct frame_proc_end *e);
+	void (*cut)(void *arg, const struct frame_cut *c);
 	void (*end)(void *arg);
 	/* Bytes of a file between two frames are damaged: what they said is missing. */
 	void (*damage)(void *arg, uint64_t bytes);

@@ -80,6 +80,22 @@ enum session_want {
 	WANT_OBJECTS = 1 << 9, /* blocks of CPython's allocator */
 };
 
+#define SESSION_CLOSING_BYTES 1280
+
+/*
+ * What a pool of a process holds, as the recorder has counted it, for the process itself to read. The
+ * key is 0 while the other words change; of more pools than there is room for the first are here.
+ */
+#define SESSION_USAGES 28
+#define SESSION_USAGE_KEY(pid, device, pool)                                                       \
+	((uint64_t)(pid) << 32 | (uint64_t)(device) << 8 | ((uint64_t)(pool) + 1))
+
+struct session_usage {
+	_Atomic uint64_t key; /* pid as the process knows it, device, pool; 0: nothing */
+	_Atomic uint64_t used_bytes, peak_bytes; /* in blocks */
+	_Atomic uint64_t peak_heap_bytes; /* what the pool had taken from the driver */
+};
+
 struct control_page {
 	uint64_t magic;
 	uint32_t version;
@@ -135,6 +151,9 @@ struct control_page {
 	_Atomic uint64_t unwritten;
 	_Atomic uint32_t write_errno, dump_errno;
 	uint32_t terminal; /* recorder: it has one, so a job without events waits for its words */
+	uint32_t closing_asked; /* launcher: a last line is wanted, even if all went well */
+	char closing[SESSION_CLOSING_BYTES]; /* recorder: that line, for report_fd; empty: none */
+	struct session_usage usages[SESSION_USAGES]; /* recorder: at each flush */
 };
 
 _Static_assert(sizeof(struct control_page) <= SESSION_BYTES, "control_page outgrew its page");

@@ -30,6 +30,8 @@ static const struct {
 	[REC_PROCESS] = {sizeof(struct rec_process), 0},
 	[REC_MONITOR] = {sizeof(struct rec_monitor), offsetof(struct rec_monitor, len)},
 	[REC_MAP] = {sizeof(struct rec_map), 0},
+	[REC_BLOCK] = {sizeof(struct rec_block), offsetof(struct rec_block, len)},
+	[REC_STATE] = {sizeof(struct rec_state), 0},
 };
 
 static size_t text_len(const struct rec *r)

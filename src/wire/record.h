@@ -65,6 +65,8 @@ enum rec_type {
 	REC_MAP = 22, /* rec_map: the job has changed its mappings */
 	REC_USAGE = 23, /* rec_usage: memory of a process; the recorder writes these itself */
 	REC_PROCESS = 24, /* rec_process: who a process is, how it ended; the recorder's, too */
+	REC_BLOCK = 25, /* rec_block + labels: of a base, see recording.h */
+	REC_STATE = 26, /* rec_state: of a base, too */
 	REC_TYPE_END,
 };
 
@@ -254,6 +256,8 @@ enum rec_system_kind {
 	SYSTEM_STOP_TRACE = 3,
 	SYSTEM_STEP = 4, /* value = number of the step that ends */
 	SYSTEM_EXIT = 5, /* the program has ended by itself; its teardown follows */
+	SYSTEM_HOST_MEMORY = 6, /* with a refusal of host memory: value = bytes in use of what is
+				 * limited, or of address space; machine_mib */
 };
 
 struct rec_system {
@@ -262,7 +266,7 @@ struct rec_system {
 	uint16_t device;
 	uint8_t kind;
 	uint8_t reserved;
-	uint32_t reserved2;
+	uint32_t machine_mib; /* SYSTEM_HOST_MEMORY: memory and swap of the machine; 0: unknown */
 };
 
 enum rec_label_kind {
@@ -345,6 +349,71 @@ struct rec_process {
 	uint32_t reserved;
 	uint64_t peak_rss_bytes; /* as it said itself at its exit; 0: it did not */
 	uint64_t group_limit_bytes; /* of a control group that killed it */
+};
+
+enum rec_block_flags {
+	BLOCK_WRITTEN = 1 << 0, /* it has a MALLOC row */
+	BLOCK_SHADOW = 1 << 1, /* which says that nobody knows when it was allocated */
+	BLOCK_ARENA = 1 << 2, /* a mapping that objects of Python were cut from */
+	BLOCK_ALONE = 1 << 3, /* an object of Python that is host memory itself */
+	BLOCK_LABELLED_LATE = 1 << 4, /* after that row */
+};
+
+#define BLOCK_LEVELS 8 /* of labels */
+
+/*
+ * A block that is alive where a recording begins, since what came before was dropped. head has the
+ * time and the call stack of its allocation. Text: the lengths of its labels, a byte for each level,
+ * then the labels; or nothing.
+ */
+struct rec_block {
+	struct rec head;
+	uint64_t addr;
+	uint64_t size_bytes;
+	uint64_t id; /* allocation_id */
+	uint32_t step; /* in which it was allocated */
+	uint16_t device; /* the driver's number */
+	uint16_t len;
+	uint8_t pool;
+	uint8_t kind; /* enum rec_alloc_kind, BLOCK_OF_MALLOC */
+	uint8_t page;
+	uint8_t module;
+	uint16_t flags; /* enum rec_block_flags */
+	uint8_t cut_by; /* the pool that has cut blocks from it first; 0: none */
+	uint8_t reserved;
+	char text[];
+};
+
+#define BLOCK_OF_MALLOC 64 /* a mapping that malloc has served blocks from */
+
+enum rec_state_kind {
+	STATE_BEGIN = 0, /* the base of a process; flags: STATE_TRACING, STATE_WINDOW */
+	/* device, pool; value: bytes of the pool, most bytes of blocks, most of the pool, when */
+	STATE_USAGE = 1,
+	STATE_OWED = 2, /* pool; value: address, time, frees that are to come, thread */
+	STATE_MOVING = 3, /* value: thread that is inside mremap(), kind of the mapping and one */
+	STATE_THREAD = 4, /* value: thread, operators of torch that run in it */
+	/* device; value: when the framework showed a refusal, whether one waits for a sample; of the
+	 * process: when blocks were listed for one, how many of them so far */
+	STATE_REFUSED = 5,
+	STATE_END = 6, /* value: rows and blocks so far, step, id of its range, first step */
+	STATE_KIND_END,
+};
+
+enum rec_state_flags {
+	STATE_TRACING = 1 << 0,
+	STATE_WINDOW = 1 << 1, /* rows are being written */
+	STATE_BY_RANGE = 1 << 2, /* steps are ranges … */
+	STATE_BY_CALL = 1 << 3, /* … or calls */
+};
+
+struct rec_state {
+	struct rec head;
+	uint64_t value[5]; /* meaning by `kind` */
+	uint16_t device;
+	uint8_t kind;
+	uint8_t pool;
+	uint32_t flags; /* enum rec_state_flags */
 };
 
 #define WATCH_NO_OUTPUT UINT32_MAX /* the program named the block: no output of an operator */
@@ -592,6 +661,8 @@ _Static_assert(sizeof(struct rec_call) == 32, "rec_call changed size");
 _Static_assert(sizeof(struct rec_activity) == 88, "rec_activity changed size");
 _Static_assert(sizeof(struct rec_monitor) == 40, "rec_monitor changed size");
 _Static_assert(sizeof(struct rec_map) == 40, "rec_map changed size");
+_Static_assert(sizeof(struct rec_block) == 56, "rec_block changed size");
+_Static_assert(sizeof(struct rec_state) == 64, "rec_state changed size");
 
 /* Bytes of a record with `len` bytes of text behind `fixed` bytes. */
 static inline uint16_t rec_size(size_t fixed, size_t len)

@@ -37,8 +37,18 @@
  * middle they go on with the next whole one. Payloads may be compressed (zstd): then raw_bytes !=
  * stored_bytes. Numbers are those of the machine, little-endian.
  *
- * Version 2 has FRAME_PACKED: a batch of more than a few events in the form of
- * recorder/pack/pack.h. In files of version 1 there is none.
+ * Version 3 has FRAME_PACKED: a batch of more than a few events in the form of
+ * recorder/pack/pack.h. Files of version 2 have FRAME_PACKED_V2 instead, those of version 1 neither;
+ * both are continued with batches that are not packed.
+ *
+ * Version 4 is a recording of which the oldest part was dropped (--max-size). It begins with a base:
+ *
+ *	SESSION | CUT | PROC of each process that lived at the cut | BATCH … | what came after the cut
+ *
+ * The batches of the base say what the dropped part had come to: for each process a
+ * STATE_BEGIN, its settings, names, call stacks and pools, a REC_BLOCK for each block that is alive,
+ * and STATE_END; then the cursors of its rings and its counts. A process that ended before is not in
+ * it. Such a file is written beside the one that it replaces, and takes its name in one step.
  */
 #ifndef SONDE_WIRE_RECORDING_H
 #define SONDE_WIRE_RECORDING_H
@@ -46,7 +56,9 @@
 #include <stdint.h>
 
 #define RECORDING_MAGIC "SONDEREC"
-#define RECORDING_VERSION 2
+#define RECORDING_VERSION 4 /* of a file that lacks its oldest part; else: */
+#define RECORDING_PLAIN 3
+#define RECORDING_PACKED 3 /* from here on batches are packed as we pack them */
 #define RECORDING_OLDEST 1 /* that is read, and continued as it is */
 #define FRAME_MAGIC 0x314d5246u /* "FRM1" */
 #define FRAME_MAX_BYTES (64u << 20)
@@ -64,7 +76,9 @@ enum frame_type {
 	FRAME_BATCH = 3, /* batch_items */
 	FRAME_PROC_END = 4, /* frame_proc_end */
 	FRAME_END = 5, /* no payload: the recorder left in order */
-	FRAME_PACKED = 6, /* a FRAME_BATCH, packed; readers give it as what it is */
+	FRAME_PACKED_V2 = 6, /* a FRAME_BATCH, packed as in version 2 */
+	FRAME_PACKED = 7, /* a FRAME_BATCH, packed; readers give it as what it is */
+	FRAME_CUT = 8, /* frame_cut: what was dropped before this */
 };
 
 struct frame {
@@ -95,6 +109,17 @@ struct frame_proc_end {
 	uint64_t lost_events;
 	uint64_t lost_stacks;
 	uint64_t damaged; /* bytes of its rings that did not hold well-formed records */
+};
+
+/* The part that was dropped, by one cut after the other. */
+struct frame_cut {
+	uint64_t limit_bytes; /* that was asked for */
+	uint64_t from_ns, until_ns; /* CLOCK_MONOTONIC */
+	uint64_t first_step, last_step; /* the last one that had ended; 0: there were none */
+	uint64_t events; /* that were recorded before the cut */
+	uint64_t ended_events; /* of them: of processes that had ended */
+	uint32_t ended; /* how many these are */
+	uint32_t cuts;
 };
 
 enum batch_kind {
@@ -139,6 +164,7 @@ _Static_assert(sizeof(struct recording_head) == 32, "recording_head changed size
 _Static_assert(sizeof(struct frame) == 24, "frame changed size");
 _Static_assert(sizeof(struct frame_proc) == 1064, "frame_proc changed size");
 _Static_assert(sizeof(struct frame_proc_end) == 40, "frame_proc_end changed size");
+_Static_assert(sizeof(struct frame_cut) == 64, "frame_cut changed size");
 _Static_assert(sizeof(struct batch_item) == 16, "batch_item changed size");
 _Static_assert(sizeof(struct batch_stack) == 24, "batch_stack changed size");
 _Static_assert(sizeof(struct batch_cursor) == 32, "batch_cursor changed size");

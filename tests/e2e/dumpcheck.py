@@ -215,7 +215,7 @@ def check_order(rows):
     before = 0
     for row in rows:
         if row.event not in OUT_OF_ORDER:
-            assert row.time >= before, row
+            assert row.time >= before, (row, row.time - before)
             before = row.time
 
 

@@ -124,6 +124,22 @@ def test_two_large_dumps_at_once(hurt):
     assert "[ERROR]" not in log and log.count(" amended") == 4, log
 
 
+def test_owners_need_no_second_file(hurt):
+    """They come a moment after the MALLOC rows, which are kept back that long."""
+    opts = [EVENTS, "--analysis=decompose", "--log-level=info"]
+    assert hurt.run(*simtrain(hurt, 20), opts=opts).returncode == 0
+    hurt.session.wait_finished()
+    (process,) = hurt.processes()
+    owners = {"MALLOC": {}, "FREE": {}}
+    for row in process.rows:
+        if row.event in owners and "allocation_id" in row.attr:
+            owners[row.event][row.attr["allocation_id"]] = row.attr.get("owner")
+    late = [i for i, owner in owners["FREE"].items() if owner and owners["MALLOC"][i] != owner]
+    assert len(owners["FREE"]) > 500 and not late
+    log = (hurt.recording / "msmemscope.log").read_text()
+    assert "ended" in log and " amended" not in log, log
+
+
 def test_no_process_is_left(hurt):
     r = hurt.run(*simtrain(hurt, 300), opts=[EVENTS, ANALYSES])
     assert r.returncode == 0

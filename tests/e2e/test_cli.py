@@ -11,6 +11,7 @@ import re
 import signal
 import struct
 import subprocess
+import sys
 import time
 
 import pytest
@@ -446,15 +447,21 @@ def test_the_last_line_says_what_there_is_or_why_not(build, cli, tmp_path, words
         assert said in " ".join(r.stdout.split())
 
 
-def test_a_long_finish_says_so(build, tmp_path):
+BUSY_END = """
+import sys
+print("x", end="", flush=True)
+sys.stdin.read()
+for _ in range(100000): bytearray(600)
+"""
+
+
+def test_a_long_finish_says_how_far_it_is(build, tmp_path):
     ours, theirs = pty.openpty()
-    words = [build / "bin" / "msmemscope", "--device=cpu", "cat"]
+    words = [build / "bin" / "msmemscope", "--device=cpu", sys.executable, "-c", BUSY_END]
     with subprocess.Popen(
         words, cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=theirs
     ) as p:
         os.close(theirs)
-        p.stdin.write(b"x")
-        p.stdin.flush()
         assert p.stdout.read(1) == b"x"  # it runs
         (only,) = recordings(tmp_path / "memscopeDumpResults")
         s = Session(only)
@@ -469,9 +476,13 @@ def test_a_long_finish_says_so(build, tmp_path):
             while part := os.read(ours, 4096):
                 shown += part
         os.close(ours)
+        assert p.stdout.read() == b""
         assert p.wait(30) == 0
-    assert b"still writing the files" in shown.splitlines()[-2]
-    assert b"events recorded, none lost" in shown.splitlines()[-1]
+    # One line that is written over, and is gone before the last one comes.
+    *before, last = shown.split(b"\r\x1b[K")
+    assert re.search(rb"the job has ended; still writing the files: \d+ % done", before[1]), shown
+    assert not any(b"\n" in line for line in before[1:])
+    assert b"events recorded, none lost" in last.splitlines()[-1]
 
 
 def test_none_clears(cli, tmp_path):

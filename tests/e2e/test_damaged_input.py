@@ -248,9 +248,10 @@ def test_bad_rows_are_skipped_and_counted(ask):
         r, answer, text = ask(HEADER + "".join(ROWS[:3]) + dirt + "".join(ROWS[3:]))
         assert r.returncode == 0, (dirt, r.stderr)
         assert any("1 row" in note and "malformed" in note for note in answer["notes"]), dirt
-        assert "malformed" in text
+        assert text.startswith("Incomplete: 1 row is malformed. ")
+        assert answer.pop("incomplete").startswith("Incomplete: 1 row is malformed. ")
         answer.pop("notes")
-        assert answer == whole, dirt
+        assert {"incomplete": None, **answer} == whole, dirt
     r, answer, _ = ask(HEADER + "".join(bad) + "".join(ROWS))
     assert any(f"{len(bad)} rows" in note for note in answer["notes"])
 
@@ -262,8 +263,10 @@ def test_the_last_line_is_cut_off(ask):
         r, answer, text = ask(HEADER + "".join(ROWS) + half[:n])
         assert r.returncode == 0, r.stderr
         assert any("middle of a row" in note for note in answer["notes"]), half[:n]
+        assert text.startswith("Incomplete: the file is cut off at its end")
+        assert not answer.pop("lost")["exact"] and answer.pop("incomplete") in " ".join(text.split())
         answer.pop("notes")
-        assert answer == whole
+        assert {"incomplete": None, "lost": whole["lost"], **answer} == whole
 
 
 def test_rows_in_any_order(ask):

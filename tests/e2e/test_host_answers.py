@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: MulanPSL-2.0
 """Answers about host memory: several processes, limits, comparisons, what the blocks account for."""
 
+import csv
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -86,6 +88,51 @@ def test_processes_one_after_the_other_do_not_add_up(hurt):
     assert together["peak_bytes"] == device["peak_bytes"]
 
 
+# A holds memory, nothing happens for a while, B takes some. Then A is killed, and C takes memory at once.
+RELAY = """
+import os, signal, sys, time
+def hold(mib):
+    ready = os.pipe()
+    pid = os.fork()
+    if not pid:
+        kept = bytearray(mib << 20)
+        os.write(ready[1], b"r")
+        signal.pause()
+    os.read(ready[0], 1)
+    return pid
+def end(pid):
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+for _ in range(8):
+    a = hold(50)
+    time.sleep(0.06)
+    b = hold(30)
+    end(a)
+    c = hold(40)
+    end(b); end(c)
+    print(a, b, c)
+"""
+
+
+def life_of_large_block(h, pid):
+    (path,) = h.out.glob(f"msmemscope_{pid}_*/device_cpu/dump/*.csv")
+    with open(path) as f:
+        rows = [r for r in csv.DictReader(f) if re.search(r"size:\d{8}", r["Attr"])]
+    malloc, free = (int(r["Timestamp(ns)"]) for r in rows)
+    return malloc, free
+
+
+def test_the_end_of_a_process_is_known_at_once(hurt):
+    """Its memory counts beside what others take before its end, and not beside what comes after."""
+    rounds = run_python(hurt, RELAY).stdout.decode().splitlines()
+    assert len(rounds) == 8
+    for pids in rounds:
+        a, b, c = (life_of_large_block(hurt, int(pid)) for pid in pids.split())
+        assert b[0] < a[1] < c[0], "A has ended after B took memory, and before C did"
+    (device,) = ask(hurt, "show")["devices"]
+    assert 80 <= device["peak_bytes"] / MIB < 90
+
+
 def test_one_of_several_processes(hurt):
     """What others had is no part of the answer."""
     pids = [int(x) for x in run_python(hurt, WORKERS).stdout.split()]
@@ -111,6 +158,94 @@ def test_compare_by_call_site(hurts):
     words = [*out, "--level=site", "--fail-on=diff"]
     same = a.sonde("mem", "compare", *words, a.recording, a.recording)
     assert same.returncode == 0 and "held and left the same" in same.stdout.replace("\n", " ")
+
+
+def test_compare_of_chosen_processes(hurts):
+    """By rank in both, or by a pid of each."""
+    sides, pids = [], []
+    code = "kept = bytearray(int(os.environ['RANK']) * 4 << 20)"
+    wait = "while not os.path.exists('go'): time.sleep(0.01)"
+    for name, ranks in (("a", "1 2"), ("b", "3 2")):
+        h = hurts(name)
+        python = f"cd {h.tmp}; exec {sys.executable} -c \"import os, time; {code}\n{wait}\""
+        program = f"for r in {ranks}; do (export RANK=$r; {python}) & done; wait"
+        job = h.start("/bin/sh", "-c", program, opts=["--device=cpu", "--call-stack=python:10"])
+        want = {int(r) for r in ranks.split()}
+        wait_until(lambda: h.out.exists() and list(h.out.glob("recording_*/events.sonde")), "it")
+        shown = wait_shown(h, lambda job: want <= {p["rank"] for p in job.values()})
+        (h.tmp / "go").touch()
+        job.wait(60)
+        (h.tmp / "go").unlink()
+        h.session.wait_finished()
+        pids += [{p["rank"]: p["pid"] for p in shown["job"]}]
+        sides += [h.recording]
+
+    def differs(*words):
+        out = ["-o", h.tmp / "result", "--level=site", "--json"]
+        r = h.sonde("mem", "compare", *words, *out, *sides)
+        assert r.returncode == 0, r.stderr
+        return {d["device"]: d["diff_bytes"] // MIB for d in json.loads(r.stdout)["devices"]}
+
+    assert differs("--rank=2")["cpu"] == 0
+    assert differs(f"--pid={pids[0][1]},{pids[1][3]}")["cpu"] == 8
+    r = h.sonde("mem", "compare", "--rank=1", "-o", h.tmp, *sides)
+    assert r.returncode == 1 and "no process of rank 1 is in the recording" in r.stderr
+    for bad in ("--pid=x", "--pid=1,", "--pid=0", "--rank=-1"):
+        assert h.sonde("mem", "compare", bad, *sides).returncode == 2
+
+
+CPP_NAMES = '''
+#include <stdlib.h>
+void *keep(size_t n) __asm__("_ZN5model5Layer4keepEm");
+void *run(void *(*fn)(void)) __asm__("_ZN5model5Layer3runEPFPvvE");
+void *keep(size_t n) { void *p = malloc(n); *(volatile char *)p = 1; return p; }
+void *run(void *(*fn)(void)) { void *p = fn(); __asm__ volatile("" ::: "memory"); return p; }
+'''
+MIXED = '''
+import ctypes, sys
+lib = ctypes.CDLL(sys.argv[1])
+keep = getattr(lib, "_ZN5model5Layer4keepEm")
+run = getattr(lib, "_ZN5model5Layer3runEPFPvvE")
+keep.restype = run.restype = ctypes.c_void_p
+def inner():
+    return keep(ctypes.c_size_t(5 << 20))
+callback = ctypes.CFUNCTYPE(ctypes.c_void_p)(inner)
+def outer(_):
+    return run(callback)
+next(map(outer, [0]))  # by way of C: the interpreter runs each function in a frame of its own
+'''
+
+
+def test_names_of_cpp_and_mixed_stacks_in_call_order(hurt):
+    """Python calls C++, which calls Python, which calls C++, which allocates."""
+    source, lib = hurt.tmp / "layer.c", hurt.tmp / "liblayer.so"
+    source.write_text(CPP_NAMES)
+    subprocess.run(["cc", "-O0", "-shared", "-fPIC", "-o", lib, source], check=True)
+    run_python(hurt, MIXED, str(lib), opts=["--call-stack=c:60,python:20"])
+    (process,) = ask(hurt, "show")["processes"]
+    places = [p for pool in process["pools"] for p in pool["alive_at_end"]["places"]]
+    place = next(p for p in places if p["bytes"] >= 5 * MIB)
+    ours = [f for f in place["stack"] if "Layer" in f or "inner" in f or "outer" in f]
+    names = [f.split("(")[0].strip() for f in ours]
+    assert names == ["model::Layer::keep", "inner", "model::Layer::run", "outer"], place["stack"]
+    text = hurt.sonde("mem", "show", hurt.recording).stdout.partition("Still allocated")[2]
+    order = [text.find(f"        {x} (") for x in ("model::Layer::keep", "inner", "outer")]
+    assert -1 not in order and order == sorted(order) and "_ZN5model" not in text, text
+
+
+def test_helpers_do_not_fill_the_answer(hurt):
+    """Shims and shells that hold next to nothing are one line; JSON has them all."""
+    code = "kept = bytearray(8 << 20)"
+    program = f"for i in 1 2 3 4; do /bin/ls / >/dev/null; done; {sys.executable} -c '{code}'"
+    hurt.start("/bin/bash", "-c", program, opts=HOST).wait(60)
+    hurt.session.wait_finished()
+    shown = ask(hurt, "show")
+    small = [p for p in shown["processes"] if max(x["peak_bytes"] for x in p["pools"]) < MIB]
+    assert len(small) >= 4 and len(shown["processes"]) > len(small)
+    text = said(hurt, "show")
+    assert f"and {len(small)} helper processes that held less than 1.00 MiB" in text
+    assert "/bin/ls" not in text and "bytearray" in text
+    assert " helper process" in said(hurt, "leaks") and "/bin/ls" not in said(hurt, "leaks")
 
 
 # --- who they are, how they ended ---
@@ -257,9 +392,12 @@ def test_refused_by_a_limit(hurts):
         assert incident["requested_bytes"] == (1 << 30) + 1 and incident["where"].startswith("load (")
         assert incident["device_memory"]["total_bytes"] == 400 * MIB
         assert incident["device_memory"]["process_bytes"] > 24 * MIB
+        used = incident["device_memory"]["space_bytes"]
+        assert 24 * MIB < used < 400 * MIB and used + incident["requested_bytes"] > 400 * MIB
         assert incident["largest"][0]["bytes"] == (24 << 20) + 1
         r = h.sonde("mem", "oom", "--fail-on=oom", h.recording)
         assert r.returncode == 3 and r.stdout.startswith("Host memory ran out once: ")
+        assert "in use; 1.00 GiB" in " ".join(r.stdout.split())
         assert name in r.stdout and "asked of host memory" in said(h, "show")
 
 
@@ -277,8 +415,23 @@ def test_refused_to_cpp_and_torch(hurt, program):
     out = run_python(hurt, code).stdout
     assert out in (b"12\n", b"None\n"), out
     (incident,) = ask(hurt, "oom")["incidents"]
-    assert incident["requested_bytes"] == 1 << 60
+    assert incident["requested_bytes"] == 1 << 60 and incident["verdict"] == "oversized request"
     assert "computed wrongly" in said(hurt, "oom")
+
+
+def test_more_than_the_machine_has(hurt):
+    """No limit, and an address space could hold it: but no machine here has 32 TiB."""
+    code = "try: bytearray(32 << 40)\nexcept MemoryError: print('refused')"
+    if run_python(hurt, code).stdout != b"refused\n":
+        lacks("no-overcommit", "this kernel grants everything (vm.overcommit_memory=1)")
+    (incident,) = ask(hurt, "oom")["incidents"]
+    machine = incident["device_memory"]["machine_bytes"]
+    kib = {k: int(v.split()[0]) for k, v in (x.split(":") for x in open("/proc/meminfo")) if "kB" in v}
+    assert abs(machine - 1024 * (kib["MemTotal"] + kib["SwapTotal"])) < 2 * MIB
+    assert incident["verdict"] == "oversized request"
+    text = " ".join(said(hurt, "oom").split())
+    assert text.startswith("Host memory was refused once: oversized request. Process ")
+    assert "exhaustion" not in text and "the machine has " in text
 
 
 def memory_group():

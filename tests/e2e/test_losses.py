@@ -2,6 +2,7 @@
 """What is missing is counted, whatever fails: no event comes twice, and none goes without a word."""
 
 import contextlib
+import json
 import os
 import re
 import signal
@@ -13,7 +14,7 @@ from harness import FINISHED, Hurt, wait_gone
 from waiting import pause, wait_until
 
 FRAME = struct.Struct("<4sIIIQ")
-HEAD, PROC, PACKED = 32, 2, 6  # the last: events; what the recorder measures is not packed
+HEAD, PROC, PACKED = 32, 2, 7  # the last: events; what the recorder measures is not packed
 
 
 def frames_of(data):
@@ -60,7 +61,9 @@ def text(h, command="show"):
 
 def ends_well(h):
     out, err = h.job.communicate(timeout=60)
-    assert (h.job.returncode, out, err) == (0, b"done\n", b"")
+    # Nothing is said, but for a loss: in one line.
+    assert (h.job.returncode, out, err.count(b"\n")) == (0, b"done\n", b" lost" in err), err
+    assert not err or re.search(rb"events recorded, .*([1-9]\d* lost|the dumps lack)", err), err
     h.session.wait_finished()
     wait_gone(h.session.recorder)  # it closes the file after that
 
@@ -238,6 +241,43 @@ def test_a_recording_without_an_end(hurts):
     assert not sums(h)[2]
     said = text(h)
     assert "The recording has no end" in said and "No events were lost" not in said
+
+
+QUESTIONS = ["show", "leaks", "gaps", "peak", "owners", "oom", "inefficient", "watch"]
+
+
+def test_every_answer_says_first_that_it_is_incomplete(hurts):
+    """What is left must not read like all there is: text and JSON begin with what is missing."""
+    h = hurts()
+    h.start(*keep(h, 3000, pace=60))
+    ends_well(h)
+    path, out = h.recording / "events.sonde", ["-o", h.tmp / "result"]
+    whole = path.read_bytes()
+    batches = [(at, size) for kind, at, size in frames_of(whole) if kind == PACKED]
+    spoiled = bytearray(whole)
+    spoiled[batches[1][0] + batches[1][1] // 2] ^= 0xFF
+    cases = [
+        (bytes(spoiled), r"[0-9.]+ K?i?B of the file are damaged; [0-9,]+ events were lost"),
+        (whole[: batches[0][0] + 9], "the file is cut off at its end, how much is missing is unknown"),
+        (whole[: batches[0][0]], "events may be missing, how many is unknown"),
+    ]
+    for question in QUESTIONS:
+        said = json.loads(h.sonde("mem", question, "--json", h.recording).stdout)
+        assert said["incomplete"] is None and said["lost"]["exact"], question
+        assert not text(h, question).startswith("Incomplete")
+    for data, words in cases:
+        path.write_bytes(data)
+        for question in QUESTIONS:
+            begin = rf"Incomplete: {words}\. What follows is from the rest\."
+            said = " ".join(text(h, question).split())
+            assert re.match(begin, said), (question, said[:300])
+            assert "where it can be seen" not in said, "nobody knows what the job did"
+            answer = json.loads(h.sonde("mem", question, "--json", h.recording).stdout)
+            assert list(answer)[:2] == ["incomplete", "lost"]
+            assert said.startswith(answer["incomplete"])
+        if data is cases[0][0]:  # the others have nothing to compare
+            r = h.sonde("mem", "compare", "--level=site", *out, h.recording, h.recording)
+            assert r.stdout.startswith("Incomplete base: ") and "Incomplete compare: " in r.stdout
 
 
 # --- the buffers ---

@@ -219,7 +219,7 @@ def test_names_that_are_no_text(build, daemon, tmp_path, order):
 
 def test_off_it_holds_nothing(daemon, job, order, tmp_path):
     maps = lambda: pathlib.Path(f"/proc/{job.pid}/maps").read_text()
-    place = pathlib.Path(f"/tmp/sonde-monitor-{os.getuid()}")
+    place = pathlib.Path(os.environ.get("TMPDIR") or "/tmp") / f"sonde-monitor-{os.getuid()}"
     mine = lambda: list(place.glob(f"monitor_{job.pid}_*"))
     assert not mine()  # no recorder before it is needed
     order(*START, "--mspti-activity-kind", "Kernel", becomes="Running")

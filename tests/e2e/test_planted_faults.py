@@ -31,7 +31,6 @@ class Job:
         self.words += ["--steps", rng.randint(7, 9), "--layers", rng.randint(2, 6)]
         self.fault_step = rng.randint(3, 4)
         self.env = recording.clean_env(tmp, LD_LIBRARY_PATH=build / "sim")
-        self.env["SIM_NPU_STATE"] = str(tmp / f"npu{seed}")
 
     def record(self, name, faults, *opts):
         out = self.tmp / f"{self.seed}-{name}"
@@ -40,7 +39,9 @@ class Job:
         words += ["--fault-step", self.fault_step]
         for f in faults:
             words += ["--fault", f]
-        run = subprocess.run([str(w) for w in words], env=self.env, capture_output=True, timeout=60)
+        # Jobs run at once: what one holds of a device is missing to the others.
+        env = {**self.env, "SIM_NPU_STATE": str(self.tmp / f"npu{self.seed}-{name}")}
+        run = subprocess.run([str(w) for w in words], env=env, capture_output=True, timeout=60)
         assert run.returncode == 0 and run.stderr == b"", (self.seed, name, run.stderr)
         return out
 

@@ -15,9 +15,11 @@ from waiting import pause, wait_until
 root = pytest.mark.needs("root")
 
 
-def ends_well(job, timeout=60):
+def ends_well(job, timeout=60, said=None):
+    """said: what its one line on stderr has."""
     out, err = job.communicate(timeout=timeout)
-    assert (job.returncode, out, err) == (0, b"done\n", b"")
+    assert (job.returncode, out, err.count(b"\n")) == (0, b"done\n", said is not None), err
+    assert (said or b"") in err
 
 
 # --- without a recorder ---
@@ -89,7 +91,7 @@ def test_a_full_budget_is_counted_exactly(hurts):
         pause(0.02, "the buffer fills")
         os.kill(recorder, signal.SIGCONT)
         pause(0.01, "some of it is read")
-    ends_well(h.job, 30)
+    ends_well(h.job, 30, said=b" lost; read them with: ")
     h.session.wait_finished()
     # A FREE whose MALLOC was dropped is in the recording and has no row.
     assert h.records + h.lost == h.counted
@@ -136,7 +138,9 @@ def test_disk_full(hurts):
     h = hurts("disk/out")
     h.count_file = h.tmp / "count"
     r = run_on_small_disk(h, h.steady(threads=2, events=400000), 16)
-    assert (r.returncode, r.stdout, r.stderr) == (0, b"done\n", b"")
+    assert (r.returncode, r.stdout) == (0, b"done\n")
+    (line,) = r.stderr.decode().splitlines()
+    assert "; the dumps lack " in line and "the disk of " in line
     shown = h.show()
     (said,) = [n for n in shown["notes"] if "dump files lack" in n]
     assert "No space left on device" in said and "This recording has them" in said
@@ -155,7 +159,9 @@ def test_no_room_for_a_buffer(hurts):
     h = hurts("disk/out")
     h.count_file = h.tmp / "count"
     r = run_on_small_disk(h, h.steady(threads=2, events=1000), 1)
-    assert (r.returncode, r.stdout, r.stderr) == (0, b"done\n", b"")
+    assert (r.returncode, r.stdout) == (0, b"done\n")
+    (line,) = r.stderr.decode().splitlines()
+    assert "0 events recorded, none lost; 1 process could not be recorded at all, in " in line
     assert h.session.unrecorded == 1
     assert any("1 process could not be recorded" in n for n in h.show()["notes"])
 
@@ -173,8 +179,10 @@ def test_disk_full_for_a_while(hurts):
         f"sleep 0.02; done >/dev/null; dd if=/dev/zero of={h.tmp}/disk/more bs=1M 2>/dev/null; sleep 0.3; "
         f"rm -f {h.tmp}/disk/more",
     )
-    assert (r.returncode, r.stdout, r.stderr) == (0, b"done\n", b"")
+    assert (r.returncode, r.stdout, r.stderr.count(b"\n")) == (0, b"done\n", 1)
     shown = h.show()
+    lost = shown["lost"]["events"]
+    assert (f" {lost} lost" if lost else " none lost") in r.stderr.decode()
     assert h.records + shown["lost"]["events"] == h.counted
     missing = [n for n in shown["notes"] if "dump files lack" in n]
     assert len(missing) == 1 and h.fast_rows() < h.counted
@@ -190,7 +198,7 @@ def test_directory_removed(hurts):
     recorder = h.session.recorder
     wait_until(lambda: list(h.out.glob("msmemscope_*/device_*/dump/*.csv")), "the first file")
     shutil.rmtree(h.out)
-    ends_well(h.job)
+    ends_well(h.job, said=b" was deleted while the job ran")
     wait_gone(recorder)
     assert not h.out.exists(), "what somebody removed is not made again"
 

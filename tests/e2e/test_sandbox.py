@@ -154,6 +154,7 @@ def test_jobs_of_another_user(build, users):
         [p] = d.call({"fn": "listProcesses"})["processes"]
         # its environment is closed to the daemon: the broker has opened it
         assert p["rank"] == 5 and p["uid"] == bob.uid and "simtrain" in p["command"]
+        assert p["rank_at_start"] is True
 
         dyno = lambda *words: d.run(build / "bin/dyno", "--port", d.port, *words)
         start = ("npu-monitor", "--npu-monitor-start", "--report-interval-s", 1)

@@ -297,6 +297,11 @@ def test_top_starts_the_monitor_shows_and_stops_it(node):
         # by then some reports may have come, and each has a mean that is longer
         seen = re.search(r"\d\.\d % +100 +(\d)(\d)0 ms +\1\.\2\d ms +(\S+) ms .*Kernel", r.stdout)
         assert float(seen[3]) == pytest.approx(2 * float(f"{seen[1]}.{seen[2]}")), r.stdout
+        # kernels and communication are parts of one whole: the time that there was, one second
+        share, total = re.search(r"(\S+) % +100 +(\d+) ms .*Kernel", r.stdout).groups()
+        assert float(share) == pytest.approx(int(total) / 10), r.stdout
+        most = re.search(r"takes the most, (\d+) % of the time", r.stdout.replace("\n", " "))
+        assert int(most[1]) == pytest.approx(float(share), abs=0.51), r.stdout
         assert "\x1b" not in r.stdout
 
 

@@ -221,7 +221,7 @@ _sonde.on_oom(None)
     words = [build / "bin/sonde", "mem", "oom", "--json", where]
     found = json.loads(subprocess.run(words, stdout=subprocess.PIPE, timeout=60).stdout)
     one = found["incidents"][0]
-    assert one["requested_bytes"] == 1 << 50 and one["verdict"] == "real exhaustion"
+    assert one["requested_bytes"] == 1 << 50 and one["verdict"] == "oversized request"
     assert "this process may" not in one["reason"] and "139.80 GiB in all" in one["reason"]
     assert one["pools"] == [
         {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
  * Packed batches of a recording that somebody sent us. The first of 8 bytes says what the others are:
- * 0 a packed batch, else a batch. What can be expanded is packed again, and is the same afterwards.
+ * 0 a packed batch, 2 one of version 2, else a batch. What can be expanded is packed again, and is the same afterwards.
  */
 #include <stdint.h>
 #include <stdlib.h>
@@ -38,9 +38,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	size_t n;
 
 	memcpy(copy, data + 8, size - 8);
-	if (data[0])
+	if (data[0] && data[0] != 2)
 		check_batch((const char *)copy, size - 8);
-	else if (pack_expand(p, (const char *)copy, size - 8, &batch, &n) == 0)
+	else if ((data[0] ? pack_expand_v2 : pack_expand)(p, (const char *)copy, size - 8, &batch,
+							  &n) == 0)
 		check_batch(batch, n);
 	pack_free(p);
 	free(copy);

@@ -2,7 +2,8 @@
 /*
  * Frames of a recording that somebody sent us, into the whole of what makes rows. Input: a sequence
  * of type (1 byte), length (2 bytes, little endian), payload. A process is introduced first, so
- * that records have somebody to belong to.
+ * that records have somebody to belong to. The same input is followed once more for a base, and what
+ * that says is read like any other recording.
  */
 #include <stddef.h>
 #include <stdint.h>
@@ -89,6 +90,26 @@ static void on_call(void *arg, uint32_t proc, const struct trace_row *row)
 	buf_release(&scratch);
 }
 
+/* The base is ours: it is well formed, whatever it is made of. */
+static int read_base(void *arg, const void *payload, size_t bytes)
+{
+	BUG_ON(stream_frame(&track_stream, arg, FRAME_BATCH, payload, bytes, NULL) < 0);
+	return 0;
+}
+
+static void write_and_read_base(void *base, const struct track_sink *to)
+{
+	struct track *t = track_new(to);
+	struct frame_proc p = {.pid = 1, .visible_devices = "3,2,1"};
+	struct frame_cut cut = {.cuts = 1};
+
+	track_base.describe(base, &cut);
+	BUG_ON(stream_frame(&track_stream, t, FRAME_CUT, (char *)&cut, sizeof(cut), NULL) < 0);
+	BUG_ON(stream_frame(&track_stream, t, FRAME_PROC, (char *)&p, sizeof(p), NULL) < 0);
+	track_base.write(base, read_base, t);
+	track_free(t);
+}
+
 /* A block of exactly its size, at a multiple of 8 as in the recorder. */
 static void frame(struct track *t, uint32_t type, const uint8_t *payload, size_t n)
 {
@@ -113,10 +134,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		.call = on_call,
 		.arg = watch,
 	};
-	struct track *t = track_new(&to);
+	struct track *t = track_new(&to), *base = track_base.open();
 	struct frame_proc p = {.pid = 1, .visible_devices = "3,2,1"};
 
 	frame(t, FRAME_PROC, (const uint8_t *)&p, sizeof(p));
+	frame(base, FRAME_PROC, (const uint8_t *)&p, sizeof(p));
 	while (size >= 3) {
 		size_t n = data[1] | (size_t)data[2] << 8;
 		uint32_t type = data[0];
@@ -125,9 +147,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		if (n > size)
 			n = size;
 		frame(t, type, data, n);
+		frame(base, type, data, n);
 		data += n;
 		size -= n;
 	}
+	write_and_read_base(base, &to);
+	track_base.close(base);
 	track_free(t);
 	struct analysis_style style = {.top = 3};
 	struct buf text = {0};

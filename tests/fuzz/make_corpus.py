@@ -235,6 +235,20 @@ def frame(kind, payload):
     return struct.pack("<BH", kind, len(payload)) + payload
 
 
+def block(ns, addr, size, number, step, pool, kind=0, flags=1, cut_by=0, labels=b""):
+    body = struct.pack("<QQQIHHBBBBHBB", addr, size, number, step, 0, len(labels), pool, kind, 1, 3, flags, cut_by, 0)
+    return record(25, ns, body, labels, stack=1)
+
+
+def state(ns, kind, *values, pool=0, flags=0, device=0):
+    values = (*values, 0, 0, 0, 0, 0)[:5]
+    return record(26, ns, struct.pack("<5QHBBI", *values, device, kind, pool, flags))
+
+
+def cut(until, first_step, last_step):
+    return struct.pack("<7Q2I", 1 << 20, 1, until, first_step, last_step, 900, 100, 1, 2)
+
+
 def proc(number, pid):
     return struct.pack("<4I3Q256s512s256s", number, pid, 1, 0, 1, 1, 1, b"/bin/job", b"job\0-x", b"0,1")
 
@@ -397,16 +411,42 @@ ACTIVITIES = {
     + NEXT,
 }
 
-def packed(batch_bytes, **columns):
-    """src/recorder/pack/pack.h; no column is compressed."""
-    order = ["code", "run", "stack", "pc", "low", "high", "size", "addr", "age", "bytes"]
-    data = [bytes(columns.get(name, b"")) for name in order]
+COLUMNS = ["code", "run", "stack", "pc", "low", "high", "size", "addr", "age", "bytes"]
+
+
+def packed_v2(batch_bytes, **columns):
+    """src/recorder/pack/pack.h, of version 2; no column is compressed."""
+    data = [bytes(columns.get(name, b"")) for name in COLUMNS]
     sizes = b"".join(struct.pack("<II", len(d), len(d)) for d in data)
-    return bytes(8) + struct.pack("<I", batch_bytes) + sizes + b"".join(data)
+    return b"\2" + bytes(7) + struct.pack("<I", batch_bytes) + sizes + b"".join(data)
+
+
+def packed(batch_bytes, **columns):
+    """The same of today: numbers of one byte, and of two."""
+    data = [bytes(columns.get(name, b"")) for name in [*COLUMNS, "time", "new", "freed"]]
+    sizes = b"".join(bytes([len(d)] * 2) if d else b"\0" for d in data)
+    return bytes(8) + bytes([batch_bytes & 127 | 128, batch_bytes >> 7]) + sizes + b"".join(data)
 
 
 A_BATCH = b"\1" + bytes(7)
-ALLOC_AND_FREE = EVERY[1][:8] + EVERY[1][16:] + EVERY[2][:8] + EVERY[2][16:]
+ALLOC_AND_FREE = b"".join(r[:8] + r[16:] for r in (EVERY[1], free(3, 0x1000, HAL)))
+
+# What was alive where a recording begins that lacks its oldest part.
+BASE = [
+    state(9, 0, 8, 0, 1, flags=1 | 2 | 8),
+    state(9, 1, 5000, 9000, 6000, 40, pool=3),
+    state(9, 5, 10, 1, 20, 30),
+    block(1, 0x1000, 4096, 3, 2, HAL, cut_by=PTA),
+    block(2, 0x1000, 64, 4, 2, PTA, labels=bytes([5, 0, 0, 0, 0, 3, 0, 0]) + b"modelown"),
+    block(3, 0x1100, 64, 5, 6, PTA, flags=1 | 2 | 16, labels=bytes([5, 0, 0, 0, 0, 3, 0, 0]) + b"modelown"),
+    block(3, 0x9000, 4096, 6, 6, HOST, kind=4, flags=1 | 4),
+    block(3, 0xA000, 4096, 7, 6, HOST, kind=7),
+    block(3, 0xB000, 4096, 8, 6, HOST, kind=64),
+    state(9, 2, 0x1200, 9, 1, 8, pool=3),
+    state(9, 3, 7, 5),
+    state(9, 4, 7, 2),
+    state(50, 6, 70, 9),
+]
 
 SEEDS = {
     "pack": {
@@ -414,6 +454,22 @@ SEEDS = {
         "stacks": A_BATCH + stack(0, 1, [5, 6, 7]) + stack(0, 2, [4, 6, 7]) + run(0, 7, EVERY[1:3] * 9),
         "run": packed(16, code=[1], run=[3, 7]),
         "slots": packed(
+            16 + 40 + 32 + 40 + 32 + 40 + 32 + 32,
+            code=[1, 3, 3, 4, 20 + 31, 12, 52 + 1, 20, 52, 255],
+            run=[0, 7, 5, 4],
+            time=[255, 255, 0, 3, 1, 254, 0],
+            low=[2, 4],
+            high=[0, 0],
+            stack=[0, 0, 9, 0, 0],
+            size=[64, 64],
+            addr=[9],
+            freed=[8],
+            age=[2],
+            bytes=ALLOC_AND_FREE,
+        ),
+        "stack": packed(24 + 16, code=[2], run=[0], new=[1, 2, 0], pc=[8, 10]),
+        "run_v2": packed_v2(16, code=[1], run=[3, 7]),
+        "slots_v2": packed_v2(
             16 + 40 + 32 + 40 + 32,
             code=[1, 3, 3, 16, 24],
             run=[0, 7, 5, 4],
@@ -425,7 +481,7 @@ SEEDS = {
             age=[1],
             bytes=ALLOC_AND_FREE,
         ),
-        "stack": packed(24 + 16, code=[2], run=[0], stack=[1, 2, 0], pc=[8, 10]),
+        "stack_v2": packed_v2(24 + 16, code=[2], run=[0], stack=[1, 2, 0], pc=[8, 10]),
     },
     "activity_stream": ACTIVITIES,
     "record": {
@@ -438,6 +494,11 @@ SEEDS = {
         "history": b"".join(HISTORY),
     },
     "stream": {
+        "cut": frame(1, b'{"dumpEventType":15,"analysisType":15,"collectCpu":true}')
+        + frame(8, cut(50, 1, 7))
+        + frame(3, stack(0, 1, [0x1010, 0x2020]) + run(0, 7, BASE) + cursor(0, 0, 64, 1) + count(0, 50, 50))
+        + frame(3, run(0, 7, EVERY))
+        + frame(4, proc_end(0)),
         "every": frame(1, b'{"dumpEventType":15,"analysisType":15}')
         + frame(2, proc(1, 5))
         + frame(3, stack(0, 1, [0x1010, 0x2020]) + run(0, 7, EVERY) + cursor(0, 0, 64, 1))

@@ -2,10 +2,13 @@
 /*
  * small_stack WHAT: allocates in signal handlers that run on an alternate stack of 4 KiB, or the
  * least that the kernel needs for its own part and a few hundred bytes. Below it is a page that
- * nobody may touch. WHAT: heap, driver, fork (heap, in a child that is born in a handler).
+ * nobody may touch. WHAT: heap, driver, fork (heap, in a child that is born in a handler), beside (as
+ * driver, with that stack not far below the TLS of the main thread), thread (the same in a thread
+ * that has a stack of 64 KiB).
  */
 #include "hal/ascend_hal.h"
 
+#include <pthread.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -67,7 +70,24 @@ static void on_signal(int sig)
 	handled++;
 }
 
-static size_t set_stack(void)
+/* The first free pages below the TLS of this thread, or below its stack; any, if all are in use. */
+static char *map_beside(size_t bytes)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	char *at = (char *)((uintptr_t)pthread_self() / page * page);
+
+	for (size_t down = bytes; down < 7u << 20; down += page) {
+		char *p = mmap(at - down, bytes, PROT_READ | PROT_WRITE,
+			       MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+		if (p == at - down)
+			return p;
+		if (p != MAP_FAILED)
+			munmap(p, bytes);
+	}
+	return mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+}
+
+static void set_stack(int beside)
 {
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
 	size_t size = getauxval(AT_MINSIGSTKSZ) + LEFT;
@@ -75,12 +95,12 @@ static size_t set_stack(void)
 	if (size < 4096)
 		size = 4096;
 	size_t whole = (size + page - 1) / page * page;
-	char *p = mmap(NULL, whole + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
-		       0);
+	char *p = beside ? map_beside(whole + page)
+			 : mmap(NULL, whole + page, PROT_READ | PROT_WRITE,
+				MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	stack_t alt = {.ss_sp = p + page, .ss_size = size};
 	if (p == MAP_FAILED || mprotect(p, page, PROT_NONE) || sigaltstack(&alt, NULL))
 		_exit(99);
-	return size;
 }
 
 /* From many frames, which a call stack of the handler would have to show. */
@@ -92,6 +112,27 @@ static __attribute__((noinline)) unsigned descend(unsigned depth)
 	return 0;
 }
 
+static void *get_signals(void *beside)
+{
+	set_stack(beside != NULL);
+	use_memory();
+	(void)syscall(SYS_getpid); /* known to the loader by now */
+	for (unsigned i = 0; i < ROUNDS; i++)
+		descend(60);
+	return NULL;
+}
+
+static void run_thread(void)
+{
+	pthread_attr_t attr;
+	pthread_t thread;
+
+	pthread_attr_init(&attr);
+	if (pthread_attr_setstacksize(&attr, 65536) ||
+	    pthread_create(&thread, &attr, get_signals, &heap) || pthread_join(thread, NULL))
+		_exit(97);
+}
+
 int main(int argc, char **argv)
 {
 	struct sigaction sa = {.sa_handler = on_signal, .sa_flags = SA_ONSTACK};
@@ -100,14 +141,13 @@ int main(int argc, char **argv)
 
 	if (argc != 2)
 		return 98;
-	heap = strcmp(argv[1], "driver");
-	set_stack();
-	sigaction(SIGUSR1, &sa, NULL);
-	use_memory();
-	(void)syscall(SYS_getpid); /* known to the loader by now */
 	may_fork = !strcmp(argv[1], "fork");
-	for (unsigned i = 0; i < ROUNDS; i++)
-		descend(60);
+	heap = may_fork || !strcmp(argv[1], "heap");
+	sigaction(SIGUSR1, &sa, NULL);
+	if (!strcmp(argv[1], "thread"))
+		run_thread();
+	else
+		get_signals(strcmp(argv[1], "beside") ? NULL : argv);
 	use_memory();
 	if (!child)
 		_exit(handled == ROUNDS ? 4 : 5);

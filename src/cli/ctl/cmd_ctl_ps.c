@@ -47,20 +47,27 @@ static int print_table(const struct ctl *c, json_t *const *lists,
 	const char *titles[TABLE_COLUMNS + 1];
 	struct table t = {.titles = titles};
 	struct buf text = {0};
-	size_t at, answered = 0, others = 0;
+	size_t at, answered = 0, others = 0, at_start = 0;
 	json_t *process;
 
 	ctl_set_titles(ctl_process_columns, c->hosts.n > 1, false, titles);
 	for (size_t i = 0; i < c->hosts.n; i++) {
 		answered += answers[i].reply != NULL;
 		others += client_count_others(answers[i].reply);
-		json_array_foreach(lists[i], at, process) ctl_add_process(c, i, process, &t);
+		json_array_foreach(lists[i], at, process)
+		{
+			ctl_add_process(c, i, process, &t);
+			at_start += json_is_true(json_object_get(process, "rank_at_start"));
+		}
 	}
 	table_print(&t, terminal_columns(STDOUT_FILENO, NULL), &text);
 	int status = command_print(c->cmd, &text);
 	for (size_t i = 0; i < c->hosts.n && c->hosts.n > 1; i++)
 		if (!answers[i].reply)
 			ctl_say(c, "%s: %s", c->hosts.v[i].label, answers[i].err.text);
+	if (at_start)
+		ctl_say(c, "ranks are those of the environment at the start: a daemon with --user "
+			   "does not look into processes");
 	if (others)
 		ctl_say(c, "%zu process%s to other users and %s not listed", others,
 			others == 1 ? " belongs" : "es belong", others == 1 ? "is" : "are");

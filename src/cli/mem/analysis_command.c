@@ -13,6 +13,7 @@
 #include "base/fs.h"
 #include "base/mem.h"
 #include "base/text/printable.h"
+#include "memory/analysis/common/report.h"
 #include "memory/input/input.h"
 #include "memory/input/recording_path.h"
 #include "memory/options/config.h"
@@ -22,7 +23,7 @@ int analysis_read(const struct command *cmd, const char *path,
 		  struct analysis *(*make)(void *options), void *options, struct analysis_run *out)
 {
 	const struct analysis_options *o = options;
-	struct input_analysis what = {make, options, &out->processes, &out->choice};
+	struct input_analysis what = {make, options, &out->processes, &out->choice, &out->loss};
 	struct err err = {0};
 
 	*out = (struct analysis_run){0};
@@ -82,14 +83,18 @@ static json_t *input_value(struct analysis_run *run)
 
 static json_t *answer_value(struct analysis_run *run, unsigned top)
 {
-	json_t *answer = run->analysis->ops->json(run->analysis, top);
+	json_t *answer = json_object(), *found = run->analysis->ops->json(run->analysis, top);
 
-	if (answer)
+	loss_json(&run->loss, answer); /* first: it is about all of the rest */
+	if (!found || json_object_update(answer, found) < 0) {
+		json_decref(answer);
+		answer = NULL;
+	} else {
 		json_object_set_new(answer, "notes", notes_value(&run->notes));
-	if (answer)
 		json_object_set_new(answer, "input", input_value(run));
-	if (answer)
 		processes_json(&run->processes, answer);
+	}
+	json_decref(found);
 	return answer;
 }
 
@@ -124,6 +129,19 @@ static int exit_status(const struct command *cmd, struct analysis *a)
 	return command_fail(cmd, &err, EXIT_FAILED);
 }
 
+/* Before the answer, which is from what is left. */
+static void print_loss(const struct loss *loss, const struct analysis_style *style, struct buf *out)
+{
+	struct report report = report_begin(style, out);
+	struct buf sentence = {0};
+
+	loss_say(loss, NULL, &sentence);
+	if (sentence.len) {
+		report_paragraph(&report, 0, &sentence);
+		buf_add_char(out, '\n');
+	}
+}
+
 int analysis_print(const struct command *cmd, struct analysis_run *run, const void *options)
 {
 	const struct analysis_options *o = options;
@@ -135,6 +153,11 @@ int analysis_print(const struct command *cmd, struct analysis_run *run, const vo
 	if (o->json) {
 		status = command_print_json(cmd, answer_value(run, o->top));
 	} else {
+		print_loss(&run->loss, &style, &text);
+		size_t before = text.len;
+		dropped_text(&run->processes.dropped, &text);
+		if (text.len > before)
+			buf_add_char(&text, '\n');
 		run->analysis->ops->text(run->analysis, &style, &text);
 		processes_ends_text(&run->processes, &facts);
 		processes_coverage_text(&run->processes, &facts);

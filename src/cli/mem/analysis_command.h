@@ -43,6 +43,8 @@ struct analysis_options {
 	 .offset = offsetof(type_, pid),                                                           \
 	 .default_text = "all processes",                                                          \
 	 .help = "Answer about this process of the recording alone."},                             \
+		MEM_RANK_OPTION(type_)
+#define MEM_RANK_OPTION(type_)                                                                     \
 	{                                                                                          \
 		.name = "rank", .kind = OPT_TEXT, .arg = "RANK", .offset = offsetof(type_, rank),  \
 		.default_text = "all ranks",                                                       \
@@ -104,6 +106,7 @@ struct analysis_run {
 	struct buf notes; /* sentences for the reader, one per line */
 	struct processes processes;
 	struct input_choice choice;
+	struct loss loss;
 };
 int analysis_read(const struct command *cmd, const char *path,
 		  struct analysis *(*make)(void *options), void *options, struct analysis_run *out);

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /* sonde mem compare: two recordings or dumps, call by call. */
+#include <errno.h>
 #include <limits.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/text/number_read.h"
 #include "cli/mem/analysis_command.h"
 #include "cli/mem/compare_run.h"
 #include "memory/analysis/compare/compare.h"
@@ -18,6 +20,7 @@ struct compare_options {
 	unsigned level; /* index in levels */
 	unsigned fail_on;
 	const char *output;
+	const char *pids, *rank;
 };
 
 static const char *const levels[] = {"op", "kernel", "op,kernel", "site", NULL};
@@ -25,6 +28,38 @@ static const unsigned level_bits[] = {COMPARE_OPERATORS, COMPARE_KERNELS,
 				      COMPARE_OPERATORS | COMPARE_KERNELS, COMPARE_SITES};
 #define LEVEL_NOT_GIVEN UINT_MAX
 static const char *const findings[] = {"nothing", "diff", NULL};
+
+/* "12" or "12,34": of base and of compare; 0: all. */
+static int parse_pids(const char *text, unsigned pid[2], struct err *err)
+{
+	const char *comma = text ? strchr(text, ',') : NULL;
+	int64_t number[2] = {0};
+
+	pid[0] = pid[1] = 0;
+	if (!text)
+		return 0;
+	size_t first = comma ? (size_t)(comma - text) : strlen(text);
+	bool good = number_read(text, first, &number[0]);
+	number[1] = number[0];
+	if (good && comma)
+		good = number_read(comma + 1, strlen(comma + 1), &number[1]);
+	for (unsigned i = 0; i < 2; i++) {
+		good = good && number[i] > 0 && number[i] < UINT32_MAX;
+		pid[i] = (unsigned)number[i];
+	}
+	return good ? 0
+		    : err_set(err, -EINVAL, "invalid pid '%.100s': expected PID or PID,PID", text);
+}
+
+static int choose(const struct compare_options *o, struct compare_job *job, struct err *err)
+{
+	unsigned pid[2];
+	int r = parse_pids(o->pids, pid, err);
+
+	for (unsigned i = 0; i < 2 && r == 0; i++)
+		r = mem_choice_option(pid[i], o->rank, &job->choice[i], err);
+	return r;
+}
 
 static int mem_compare_run(const struct command *cmd, int argc, char **argv)
 {
@@ -48,7 +83,10 @@ static int mem_compare_run(const struct command *cmd, int argc, char **argv)
 			.fail_on_difference = o.fail_on != 0,
 		};
 
-		status = compare_run(cmd, &job);
+		if (choose(&o, &job, &err) < 0)
+			status = command_fail(cmd, &err, EXIT_USAGE);
+		else
+			status = compare_run(cmd, &job);
 	}
 	args_release(&a);
 	return status;
@@ -72,6 +110,10 @@ static const struct opt options[] = {
 		"fail-on", "WHAT", findings, offsetof(struct compare_options, fail_on),
 		"nothing, findings do not change the status",
 		"Exit with status 3 if there is a difference (diff), for scripts and CI jobs."),
+	OPTION_TEXT("pid", "PID[,PID]", offsetof(struct compare_options, pids), "all processes",
+		    "Compare this process of base with this one of compare. With one number: the "
+		    "same in both."),
+	MEM_RANK_OPTION(struct compare_options),
 	MEM_WAIT_OPTION(struct compare_options,
 			"How long to wait for a recorder that is still finishing its files."),
 	OPT_END,

@@ -47,6 +47,7 @@ const struct command cmd_mem_oom = {
 			 "there was "
 			 "not enough, and the numbers that prove it. The first verdict that "
 			 "applies is given:\n\n"
+			 "oversized request: more than the device, or the machine, has in all.\n\n"
 			 "leak: what was allocated step by step and never freed would have been "
 			 "enough.\n\n"
 			 "fragmentation: enough is free inside a pool or on the device, but no "

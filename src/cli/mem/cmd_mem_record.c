@@ -18,10 +18,10 @@ static const struct args_section sections[] = {
 	{"OUTPUT",
 	 "A directory recording_<pid>_<time> below the output path, which holds the recording "
 	 "(events.sonde) and nothing that is made of it: a few bytes for each event. Analyses do "
-	 "not run while the job does, unless --report asks for their findings."},
-	{"EXIT STATUS",
-	 "That of the program. 1 if it could not be recorded (then it is not run), 2 for a mistake "
-	 "in the options, 127 if the program was not found and 126 if it could not be run."},
+	 "not run while the job does, unless --report asks for their findings. When the job has "
+	 "ended, one line says how many events there are, what was lost and where the recording "
+	 "is; --report=off leaves it out where stderr is no terminal."},
+	MSMEMSCOPE_STATUS_SECTION(""),
 	{"SEE ALSO", "msmemscope(1), sonde-mem(1)"},
 	{NULL, NULL},
 };

@@ -19,31 +19,27 @@ struct reading {
 	struct analysis *analysis;
 	struct buf *notes;
 	bool is_dump;
-	const struct input_choice *choice;
 };
 
 static void on_process(void *arg, uint32_t pid, const char *command)
 {
 	struct reading *r = arg;
 
-	if (input_is_chosen(r->choice, pid))
-		r->analysis->ops->process(r->analysis, pid, command);
+	r->analysis->ops->process(r->analysis, pid, command);
 }
 
 static void on_row(void *arg, const struct row *row)
 {
 	struct reading *r = arg;
 
-	if (input_is_chosen(r->choice, row->pid))
-		r->analysis->ops->row(r->analysis, row);
+	r->analysis->ops->row(r->analysis, row);
 }
 
 static void on_watch(void *arg, uint32_t pid, const struct watch_sample *s)
 {
 	struct reading *r = arg;
 
-	if (input_is_chosen(r->choice, pid))
-		watch_add(r->analysis, pid, s);
+	watch_add(r->analysis, pid, s);
 }
 
 static void on_lost(void *arg, uint32_t pid, uint64_t events, uint64_t stacks, uint64_t damaged)
@@ -51,8 +47,6 @@ static void on_lost(void *arg, uint32_t pid, uint64_t events, uint64_t stacks, u
 	struct reading *r = arg;
 
 	(void)stacks;
-	if (!input_is_chosen(r->choice, pid))
-		return;
 	if (events || damaged)
 		buf_addf(r->notes,
 			 "%llu events of process %u are missing%s, so an operator that announces a "
@@ -85,8 +79,10 @@ static void on_file(void *arg, const char *path, bool is_dump)
 
 static int read_recording(struct analysis_run *run, struct err *err)
 {
-	struct reading rd = {run->analysis, &run->notes, false, &run->choice};
+	struct reading rd = {run->analysis, &run->notes, false};
 	const struct input_sink sink = {
+		.choice = &run->choice,
+		.loss = &run->loss,
 		.processes = &run->processes,
 		.process = on_process,
 		.row = on_row,

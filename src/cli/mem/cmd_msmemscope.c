@@ -239,8 +239,10 @@ int msmemscope_run(const struct command *cmd, int argc, char **argv)
 		status = command_fail(cmd, &err, EXIT_FAILED);
 		goto out;
 	}
-	if (cmd == &cmd_mem_record)
+	if (cmd == &cmd_mem_record) {
 		j->options.config.format = MEM_NONE;
+		j->options.config.closing = true;
+	}
 	status = command_parse(cmd, &j->args, argc, argv);
 	if (status < 0)
 		status = j->args.stopped ? show_version() : run_job(j);
@@ -288,11 +290,10 @@ static const struct args_section sections[] = {
 	 "Each recording is a directory recording_<pid>_<time> below the output path. Neither it "
 	 "nor "
 	 "the options change what the program prints: messages of msmemscope are shown only when "
-	 "stderr is a terminal and are kept in msmemscope.log in that directory otherwise."},
-	{"EXIT STATUS",
-	 "That of the program, which runs in the process that msmemscope was started in. 1 if it "
-	 "could not be recorded (then it is not run), 2 for a mistake in the options, 127 if the "
-	 "program was not found and 126 if it could not be run."},
+	 "stderr is a terminal and are kept in msmemscope.log in that directory otherwise. "
+	 "Findings, "
+	 "and one line if something was lost, are shown everywhere, unless --report=off."},
+	MSMEMSCOPE_STATUS_SECTION(", which runs in the process that msmemscope was started in"),
 	{"ENVIRONMENT",
 	 "SONDE_COMPAT has the meaning of --compat.\n\n"
 	 "ATB_HOME_PATH selects the library that records ATB: it ends in atb/cxx_abi_0 or "

@@ -46,17 +46,20 @@ static int fail_comparison(const struct command *cmd, const struct err *err)
 	return command_fail(cmd, err, EXIT_FAILED);
 }
 
-static int read_sides(struct compare *c, const struct compare_job *job, struct err *err)
+static int read_sides(struct compare *c, struct compare_job *job, struct err *err)
 {
-	int r = compare_read(c, COMPARE_BASE, job->input[0], job->wait_s, err);
+	int r = 0;
 
-	if (r == 0)
-		r = compare_read(c, COMPARE_OTHER, job->input[1], job->wait_s, err);
+	for (unsigned i = 0; i < 2 && r == 0; i++) {
+		struct compare_input_options options = {job->wait_s, &job->choice[i]};
+
+		r = compare_read(c, i ? COMPARE_OTHER : COMPARE_BASE, job->input[i], &options, err);
+	}
 	return r < 0 ? r : compare_finish(c, err);
 }
 
 /* Every recording has call sites; operators only those whose framework announces them. */
-static int read_inputs(const struct compare_job *job, struct compare **out, struct err *err)
+static int read_inputs(struct compare_job *job, struct compare **out, struct err *err)
 {
 	*out = compare_new(job->level ? job->level : COMPARE_OPERATORS);
 	int r = read_sides(*out, job, err);
@@ -69,7 +72,7 @@ static int read_inputs(const struct compare_job *job, struct compare **out, stru
 	return read_sides(*out, job, err);
 }
 
-int compare_run(const struct command *cmd, const struct compare_job *job)
+int compare_run(const struct command *cmd, struct compare_job *job)
 {
 	struct compare *c = NULL;
 	char *dir = xasprintf("%s/compare", job->output_dir);
@@ -88,6 +91,8 @@ int compare_run(const struct command *cmd, const struct compare_job *job)
 		status = print_text(cmd, c, job, buf_str(&csv));
 	if (status == EXIT_DONE && job->fail_on_difference && compare_differences(c))
 		status = EXIT_FINDING;
+	for (unsigned i = 0; i < 2; i++)
+		input_choice_release(&job->choice[i]);
 	buf_release(&csv);
 	free(dir);
 	compare_free(c);

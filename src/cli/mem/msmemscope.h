@@ -5,6 +5,15 @@
 
 #include "cli/command.h"
 
+/* The section about exit statuses; how_ is added to the first sentence. */
+#define MSMEMSCOPE_STATUS_SECTION(how_)                                                            \
+	{                                                                                          \
+		"EXIT STATUS", "That of the program" how_                                          \
+			       ". 1 if it could not be recorded (then it is not run), 2 for a "    \
+			       "mistake in the options, 127 if the program was not found and 126 " \
+			       "if it could not be run."                                           \
+	}
+
 int msmemscope_run(const struct command *cmd, int argc, char **argv);
 
 #endif

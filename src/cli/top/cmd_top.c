@@ -388,8 +388,9 @@ static const struct args_section sections[] = {
 	{"WHAT IS SHOWN",
 	 "The answer comes first, in sentences: how busy the devices are and with what, which rank "
 	 "is the slowest and by how much, what has become slower than it was, what is missing.\n\n"
-	 "SHARE is of the time that all devices spent; kernels that run at the same time count "
-	 "both. MEAN of communication has the time in it that a rank waits for the others. CHANGE "
+	 "All parts are of the time that the devices had, so is SHARE; kernels that run at the "
+	 "same time both count. MEAN of communication has the time in it that a rank waits for the "
+	 "others. CHANGE "
 	 "compares the mean time of a call with that of the report before. P99 is the "
 	 "highest of any rank. Of names of C++ people see what they mean.\n\n"
 	 "Ranks that step together take equally long: the slowest is the one that the others wait "

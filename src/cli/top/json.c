@@ -22,11 +22,14 @@ static json_t *kernel_json(const struct top_model *m, const struct top_line *l)
 	json_t *change = top_line_change(l, &ratio) ? json_real(ratio) : json_null();
 	json_t *share = l->on_device && m->total_ns > 0 ? json_real(l->total_ns / m->total_ns)
 							: json_null();
+	json_t *time_share =
+		l->on_device && m->time_ns > 0 ? json_real(top_line_share(m, l)) : json_null();
 
-	return json_pack("{s:s,s:s,s:o,s:I,s:f,s:f,s:o,s:o,s:i}", "kind", l->kind, "name", l->name,
-			 "share", share, "calls", (json_int_t)l->calls, "total_ns", l->total_ns,
-			 "mean_ns", l->calls > 0 ? l->total_ns / l->calls : 0, "p99_ns",
-			 optional(l->p99_ns), "change", change, "processes", (int)l->processes);
+	return json_pack("{s:s,s:s,s:o,s:o,s:I,s:f,s:f,s:o,s:o,s:i}", "kind", l->kind, "name",
+			 l->name, "share", share, "time_share", time_share, "calls",
+			 (json_int_t)l->calls, "total_ns", l->total_ns, "mean_ns",
+			 l->calls > 0 ? l->total_ns / l->calls : 0, "p99_ns", optional(l->p99_ns),
+			 "change", change, "processes", (int)l->processes);
 }
 
 static void put_losses(const double *losses, json_t *o)

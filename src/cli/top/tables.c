@@ -61,8 +61,8 @@ static void add_kernels(const struct top_model *m, const struct top_display *d,
 	for (size_t i = 0; i < w->shown; i++) {
 		const struct top_line *l = &m->lines[w->order[w->first + i]];
 
-		if (l->on_device && m->total_ns > 0)
-			table_textf(&t, "%.1f %%", l->total_ns / m->total_ns * 100);
+		if (l->on_device && m->time_ns > 0)
+			table_textf(&t, "%.1f %%", top_line_share(m, l) * 100);
 		else
 			table_textf(&t, "-");
 		table_textf(&t, "%.0f", l->calls);

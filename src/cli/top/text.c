@@ -290,11 +290,11 @@ static void say_busy(struct answer *a)
 	else
 		buf_addf(&a->s, "Devices are busy %s of the time", text);
 	say_parts(parts, sizeof(parts) / sizeof(parts[0]), &a->s);
-	if (m->nlines && m->total_ns > 0 && m->lines[0].on_device) {
+	if (m->nlines && m->time_ns > 0 && m->lines[0].on_device) {
 		buf_add_char(&a->s, ' ');
 		add_name(&a->s, m->lines[0].name, a->d);
-		buf_addf(&a->s, " takes the most device time, %s.",
-			 top_percent(m->lines[0].total_ns / m->total_ns, text));
+		buf_addf(&a->s, " takes the most, %s of the time.",
+			 top_percent(top_line_share(m, &m->lines[0]), text));
 	}
 	end_sentence(a, BOLD);
 }

@@ -190,9 +190,17 @@ static void add_process(struct maker *k, size_t host, const json_t *o)
 	double others = p.late ? 0 : get_number(json_object_get(o, "others"), "total_ns");
 	m->total_ns += others;
 	m->others_ns += others;
+	size_t devices = json_array_size(json_object_get(o, "devices"));
+	if (!p.late)
+		m->time_ns += p.interval_s * 1e9 * (double)(devices ? devices : 1);
 	for (i = 0; i < TOPLIST_LOSSES; i++)
 		m->losses[i] += p.losses[i] = get_number(o, toplist_loss_names[i]);
 	*XPUSH(m->processes, m->nprocesses, m->processes_cap) = p;
+}
+
+double top_line_share(const struct top_model *m, const struct top_line *l)
+{
+	return m->time_ns > 0 ? l->total_ns / m->time_ns : 0;
 }
 
 /* An older daemon has both in one list. */

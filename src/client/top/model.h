@@ -45,7 +45,8 @@ struct top_model {
 	/* arrays; each with "host"; the likely cause is the first */
 	json_t *regressions; /* kernels that compute */
 	json_t *waits; /* collectives */
-	double total_ns; /* of devices: what shares are of */
+	double total_ns; /* that devices worked */
+	double time_ns; /* that devices had: what shares are of, as all other parts */
 	double others_ns;
 	double losses[TOPLIST_LOSSES]; /* of all processes */
 	struct toplist_slowest slowest; /* at: index in processes */
@@ -70,6 +71,8 @@ void top_model_make(struct top_model *m, const struct client_group *g,
 		    const struct client_answer *answers, const char *kinds);
 void top_model_release(struct top_model *m);
 
+/* The part of the devices' time that it took; those that run at the same time both count. */
+double top_line_share(const struct top_model *m, const struct top_line *l);
 /* How much more time a call takes than in the interval before; false: not known. */
 bool top_line_change(const struct top_line *l, double *out_ratio);
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "activity/live/toplist.h"
+#include "base/broker.h"
 #include "base/mem.h"
 #include "daemon/jobs/jobs_impl.h"
 #include "wire/rank_env.h"
@@ -36,6 +37,9 @@ static void add_facts(json_t *o, const struct access_grant *who, const struct jo
 	json_object_set_new(o, "facts_pending", json_boolean(peer && peer->asked && !f));
 	json_object_set_new(o, "rank", rank_number(f, f ? f->rank : 0));
 	json_object_set_new(o, "local_rank", rank_number(f, f ? f->local_rank : 0));
+	/* In the sandbox nobody may look into a process. */
+	json_object_set_new(o, "rank_at_start",
+			    json_boolean(f && f->rank != RANK_ENV_UNKNOWN && broker_lives()));
 }
 
 static void store_facts(struct jobs *j, int64_t now_ms)

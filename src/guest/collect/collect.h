@@ -199,6 +199,12 @@ bool collect_has_joined(void) EXPORTED(collect_has_joined);
 const char *collect_session_dir(void) EXPORTED(collect_session_dir);
 /* What the recording was asked for; false before this process has joined. */
 bool collect_settings(struct rec_settings *out) EXPORTED(collect_settings);
+/* What the recorder has counted in a pool of this process, as of its last flush; false: nothing. */
+struct collect_usage {
+	uint64_t used_bytes, peak_bytes, peak_heap_bytes;
+};
+bool collect_usage(uint16_t device, uint8_t pool, struct collect_usage *out)
+	EXPORTED(collect_usage);
 /* What is wanted right now (enum session_want), whether tracing or not. */
 uint32_t collect_want(void) EXPORTED(collect_want);
 

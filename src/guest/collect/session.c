@@ -22,6 +22,7 @@
 
 #include <errno.h>
 #include <string.h>
+#include <unistd.h>
 
 /* Where a recording should have been, if that is not where the process is. */
 static const char *missed = "";
@@ -132,6 +133,26 @@ bool collect_settings(struct rec_settings *out)
 		return false;
 	*out = guest.page->settings;
 	return true;
+}
+
+/* The recorder may write meanwhile: the key is there before and after, or nothing is known now. */
+bool collect_usage(uint16_t device, uint8_t pool, struct collect_usage *out)
+{
+	uint64_t key = SESSION_USAGE_KEY(getpid(), device, pool);
+
+	if (!guest_has_joined())
+		return false;
+	for (unsigned i = 0; i < SESSION_USAGES; i++) {
+		const struct session_usage *u = &guest.page->usages[i];
+
+		if (atomic_load(&u->key) != key)
+			continue;
+		out->used_bytes = atomic_load(&u->used_bytes);
+		out->peak_bytes = atomic_load(&u->peak_bytes);
+		out->peak_heap_bytes = atomic_load(&u->peak_heap_bytes);
+		return atomic_load(&u->key) == key;
+	}
+	return false;
 }
 
 uint32_t collect_want(void)

@@ -94,7 +94,7 @@ struct guest_thread {
 	uint32_t busy; /* in the slow path: a nested event (of a fault's handler) is dropped */
 	uint32_t tid;
 	uint64_t sp[GUEST_LEVELS]; /* stack pointer of each open reservation */
-	uint64_t own_stack; /* 64 KiB of the thread's own stack, by number: there is room below */
+	uint64_t own_lo, own_bytes; /* a part of the thread's own stack: there is room below */
 	uint64_t launch_ns; /* when the kernel launch in progress was entered, else 0 */
 	uint64_t launch_sp; /* of its hook: a later one that is not deeper was jumped to */
 	struct guest_cursor cur[GUEST_LEVELS];
@@ -285,14 +285,15 @@ static inline void guest_publish(uint32_t size)
 /*
  * Are there so many bytes below us on the stack? Signal handlers may run on one of 4 KiB, most of
  * which the kernel has taken; there is no page to fault on below it. Asks the kernel, unless this is
- * the thread's own stack.
+ * known to be the thread's own stack.
  */
 bool guest_has_stack_slow(uint64_t sp, uint32_t bytes);
 static inline bool guest_has_stack(uint32_t bytes)
 {
 	uint64_t sp = guest_sp();
 
-	return likely(sp >> 16 == guest_self.own_stack) || guest_has_stack_slow(sp, bytes);
+	return likely(sp - guest_self.own_lo < guest_self.own_bytes) ||
+	       guest_has_stack_slow(sp, bytes);
 }
 /* What the slow paths take of it, and joining (gcc -fstack-usage: 550 and 11 KiB). */
 #define GUEST_SLOW_STACK 640u

@@ -121,6 +121,25 @@ static void copy_report(const struct control_page *p)
 	quiet_write_end(&quiet);
 }
 
+/* The recorder's last line, which says where the recording is and what is missing from it. */
+static void copy_closing(const struct control_page *p)
+{
+	size_t n = strnlen(p->closing, sizeof(p->closing));
+	struct quiet_write quiet;
+
+	if (!n || !is_still((int)p->report_fd, p->report_dev, p->report_ino))
+		return;
+	quiet_write_begin(&quiet);
+	(void)write_pieces((int)p->report_fd, p->closing, n, guest_now() + COPY_AT_MOST_NS);
+	quiet_write_end(&quiet);
+}
+
+/* Is there anything to wait for but the files of those who had events? */
+static bool has_words(const struct control_page *p)
+{
+	return p->terminal || (p->report_fd && (p->closing_asked || atomic_load(&p->unrecorded)));
+}
+
 /*
  * Whose end is waited for: that of the launched process, and that of the first process of a pid
  * namespace with which its recorder is killed.
@@ -139,9 +158,9 @@ static void wait_for_files(void)
 	struct control_page *p = page_of_session();
 	if (!p || p->magic != SESSION_MAGIC || atomic_load(&p->state) != SESSION_LIVE)
 		return;
-	/* Nobody has had an event: nothing to wait for but words on a terminal, and no system call
-	 * that a filter forbids. */
-	if ((!atomic_load(&p->joined) && !p->terminal) || !is_waited_for(p))
+	/* Nobody has had an event: nothing to wait for but words, and no system call that a filter
+	 * forbids. */
+	if ((!atomic_load(&p->joined) && !has_words(p)) || !is_waited_for(p))
 		return;
 	guest_close_gate();
 	p->exit_asked_ns = guest_now();
@@ -164,6 +183,8 @@ static void wait_for_files(void)
 	}
 	if (p->report_fd && atomic_load(&p->report_ready))
 		copy_report(p);
+	if (p->report_fd)
+		copy_closing(p);
 }
 
 /* Called when everything else of an exit() is done: waits for the files. */

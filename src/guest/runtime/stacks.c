@@ -221,18 +221,36 @@ void guest_lost_stack(void)
 	atomic_fetch_add_explicit(&guest.arena->lost_stacks, 1, memory_order_relaxed);
 }
 
-/* Fibers are believed to have room: nobody can say how much. In a sealed process nobody can ask. */
+#define OWN_STEP 4096u /* two stacks do not share this much */
+#define OWN_MOST 65536u
+
+/* A signal may come between any two stores: an empty part has no address. */
+static void keep_own_stack(uint64_t sp, uint64_t end)
+{
+	volatile struct guest_thread *t = &guest_self;
+	uint64_t lo = sp - sp % OWN_STEP;
+
+	t->own_bytes = 0;
+	t->own_lo = lo;
+	t->own_bytes = end - lo < OWN_MOST ? end - lo : OWN_MOST;
+}
+
+/*
+ * An address near the thread's own stack may be of an alternate one beside it: the kernel knows. Fibers
+ * are believed to have room: nobody can say how much. In a sealed process nobody can ask.
+ */
 bool guest_has_stack_slow(uint64_t sp, uint32_t bytes)
 {
+	uint64_t end = native_own_stack_end(sp);
 	stack_t alt;
 
-	if (native_on_own_stack(sp)) {
-		guest_self.own_stack = sp >> 16;
-		return true;
-	}
 	if (guest_is_sealed() || syscall(SYS_sigaltstack, NULL, &alt) < 0)
-		return false;
-	return !(alt.ss_flags & SS_ONSTACK) || sp - (uint64_t)alt.ss_sp >= bytes;
+		return end;
+	if (alt.ss_flags & SS_ONSTACK)
+		return sp - (uint64_t)alt.ss_sp >= bytes;
+	if (end)
+		keep_own_stack(sp, end);
+	return true;
 }
 
 uint32_t guest_stack(uint64_t caller)

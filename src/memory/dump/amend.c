@@ -259,13 +259,18 @@ static int peek_bytes(struct csv_copy *c, size_t n, const char **out, struct err
 	return 0;
 }
 
+/* A killed one is known by the length of its name: memory/outputs/dumps.c. */
+char *dump_amend_name(const char *path, pid_t pid)
+{
+	return xasprintf("%s.%06x", path, (unsigned)pid & 0xffffffu);
+}
+
 /* Beside the old one, with its owner as far as we may, and its permissions. */
 static int make_out(struct csv_copy *c, struct err *err)
 {
 	struct stat st;
 
-	/* A killed one is known by the length of its name: memory/outputs/dumps.c. */
-	c->out_path = xasprintf("%s.%06x", c->amend->path, (unsigned)getpid() & 0xffffffu);
+	c->out_path = dump_amend_name(c->amend->path, getpid());
 	(void)fs_unlink(c->out_path, NULL);
 	c->out = fs_open(c->out_path, O_RDWR | O_CREAT | O_EXCL, 0600, err);
 	if (c->out < 0) {
@@ -313,9 +318,8 @@ static int copy_to(struct csv_copy *c, uint64_t offset, struct err *err)
 	return r;
 }
 
-/* The Attr cell as it stands in the record at p: from and to with its quotes, its text in c->attr.
- */
-static bool find_attr(struct csv_copy *c, const char *p, size_t len, size_t field, size_t *from,
+/* The Attr cell as it stands in the record at p: from and to with its quotes, its text. */
+static bool find_attr(struct buf *text, const char *p, size_t len, size_t field, size_t *from,
 		      size_t *to)
 {
 	struct csv_lex lex = {0};
@@ -331,11 +335,38 @@ static bool find_attr(struct csv_copy *c, const char *p, size_t len, size_t fiel
 		--*from;
 		++*to;
 	}
-	buf_clear(&c->attr);
-	buf_add(&c->attr, cell.text, cell.len);
+	buf_clear(text);
+	buf_add(text, cell.text, cell.len);
 	if (lex.doubled >> field & 1)
-		c->attr.len = csv_unquote(c->attr.data, c->attr.len);
-	return c->attr.len >= 2;
+		text->len = csv_unquote(text->data, text->len);
+	return text->len >= 2;
+}
+
+/* Puts the new text where the bytes [from, to) are. */
+static void replace_bytes(struct buf *b, size_t from, size_t to, const struct buf *text)
+{
+	if (text->len > to - from)
+		buf_room(b, text->len - (to - from));
+	memmove(b->data + from + text->len, b->data + to, b->len - to);
+	memcpy(b->data + from, text->data, text->len);
+	b->len += text->len - (to - from);
+}
+
+void dump_amend_text(struct buf *rows, size_t at, const struct amendment *finding,
+		     enum row_compat compat)
+{
+	struct amend a = {.inefficient_key = attr_key_text(ATTR_INEFFICIENT, compat)};
+	struct buf old = {0}, cell = {0};
+	size_t from, to;
+
+	if (find_attr(&old, rows->data + at, rows->len - at, COL_ATTR, &from, &to) &&
+	    amend_attrs(&a, &amend_csv, old.data, old.len, finding)) {
+		csv_add_quoted(&cell, a.cell.data, a.cell.len);
+		replace_bytes(rows, at + from, at + to, &cell);
+	}
+	buf_release(&a.cell);
+	buf_release(&old);
+	buf_release(&cell);
 }
 
 static int amend_csv_row(struct csv_copy *c, const struct dump_source *src,
@@ -349,7 +380,7 @@ static int amend_csv_row(struct csv_copy *c, const struct dump_source *src,
 	int r = peek_bytes(c, src->place.len, &p, err);
 	if (r < 0)
 		return r;
-	if (!find_attr(c, p, src->place.len, src->attr_field, &from, &to))
+	if (!find_attr(&c->attr, p, src->place.len, src->attr_field, &from, &to))
 		return err_set(err, -EIO, "\"%s\" has changed while it was read", c->amend->path);
 	c->copied = copied;
 	if (!amend_attrs(c->amend, &amend_csv, c->attr.data, c->attr.len, finding))

@@ -9,8 +9,11 @@
 #ifndef SONDE_MEMORY_DUMP_AMEND_H
 #define SONDE_MEMORY_DUMP_AMEND_H
 
+#include "base/containers/buf.h"
 #include "base/err.h"
 #include "memory/dump/row.h"
+
+#include <sys/types.h>
 
 struct amendment {
 	uint32_t pid; /* UINT32_MAX where the dump does not say */
@@ -31,5 +34,12 @@ typedef const struct amendment *(*amend_lookup)(void *arg, uint32_t pid, uint64_
  */
 int dump_amend(const char *path, enum row_compat compat, amend_lookup find, void *arg,
 	       uint64_t *out_rows, struct err *err);
+
+/* The same for a row that is still in memory: the one that begins there, as csv_writer made it. */
+void dump_amend_text(struct buf *rows, size_t at, const struct amendment *finding,
+		     enum row_compat compat);
+
+/* Where a process writes the new file of a CSV dump; to be freed. */
+char *dump_amend_name(const char *path, pid_t pid);
 
 #endif

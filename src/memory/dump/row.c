@@ -75,6 +75,7 @@ static const struct word keys[ATTR_KEY_END] = {
 	[ATTR_DEVICE_USED] = {"device_used", NULL},
 	[ATTR_PINNED] = {"pinned", NULL},
 	[ATTR_SHADOW] = {"shadow", NULL},
+	[ATTR_CARRIED] = {"carried", NULL},
 	[ATTR_TYPE] = {"type", NULL},
 	[ATTR_OWNER] = {"owner", NULL},
 	[ATTR_INEFFICIENT] = {"inefficient", "inefficient_type"},

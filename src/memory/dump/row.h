@@ -75,6 +75,7 @@ enum attr_key {
 	ATTR_DEVICE_USED,
 	ATTR_PINNED,
 	ATTR_SHADOW,
+	ATTR_CARRIED, /* allocated before the part of the recording that was kept */
 	ATTR_TYPE,
 	ATTR_OWNER,
 	ATTR_INEFFICIENT, /* inefficient; 26.0: inefficient_type */
@@ -132,6 +133,8 @@ struct row {
 	enum row_type type : 8;
 	bool has_ptr;
 	bool hidden; /* for the analyses alone: was not asked for in the dump */
+	uint32_t
+		step; /* of the start of a range: the number of the step that it is, 0: not known */
 	uint32_t nattrs;
 	struct attr attrs[ROW_MAX_ATTRS]; /* the last, see row_size() */
 };

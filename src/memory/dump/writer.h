@@ -16,6 +16,7 @@
 #include "memory/dump/row.h"
 
 struct writer;
+struct amendment;
 
 struct writer_ops {
 	const char *name; /* csv, db: value of --data-format */
@@ -27,6 +28,15 @@ struct writer_ops {
 	/* Flushes, closes and frees; w may be NULL. */
 	int (*close)(struct writer *w, struct err *err);
 	uint64_t (*lost_rows)(const struct writer *w);
+
+	/*
+	 * Findings about rows that are not in the file yet; NULL where that cannot be done. hold():
+	 * they may come, so keep the last rows back for a while. flush_old(): brings those to the
+	 * file that were there at the call before. amend(): false: the MALLOC row is not here.
+	 */
+	void (*hold)(struct writer *w);
+	int (*flush_old)(struct writer *w, struct err *err);
+	bool (*amend)(struct writer *w, const struct amendment *finding);
 };
 
 extern const struct writer_ops csv_writer;

@@ -18,8 +18,6 @@ static void feed_row(void *arg, const struct row *row)
 {
 	struct feeding *f = arg;
 
-	if (!input_is_chosen(f->what->choice, row->pid))
-		return;
 	f->rows = true;
 	if (row->event == ROW_MALLOC || row->event == ROW_FREE)
 		*(row->hidden ? &f->hidden : &f->shown) = true;
@@ -35,7 +33,7 @@ static void note_missing(struct feeding *f)
 		buf_add_str(f->notes,
 			    "Allocations and frees were not asked for (--events), so they are in "
 			    "no dump; they were recorded for the analyses alone.\n");
-	else if (f->asked.known && !f->hidden && !f->shown) {
+	else if (f->asked.known && !f->hidden && !f->shown && !loss_any(f->what->loss)) {
 		f->asked.deferred &= !f->rows;
 		mem_asked_why_empty(&f->asked, f->notes);
 		buf_add_char(f->notes, '\n');
@@ -46,7 +44,7 @@ static void feed_process(void *arg, uint32_t pid, const char *command)
 {
 	struct feeding *f = arg;
 
-	if (f->analysis->ops->process && input_is_chosen(f->what->choice, pid))
+	if (f->analysis->ops->process)
 		f->analysis->ops->process(f->analysis, pid, command);
 }
 
@@ -54,11 +52,8 @@ static void feed_lost(void *arg, uint32_t pid, uint64_t events, uint64_t stacks,
 {
 	struct feeding *f = arg;
 
-	if (!input_is_chosen(f->what->choice, pid))
-		return;
 	if (events)
-		buf_addf(f->notes,
-			 "%llu events of process %u are missing, so this answer is incomplete.\n",
+		buf_addf(f->notes, "%llu events of process %u are missing.\n",
 			 (unsigned long long)events, pid);
 	if (stacks)
 		buf_addf(f->notes, "%llu call stacks of process %u are missing.\n",
@@ -102,7 +97,6 @@ static bool feed_held(void *arg, uint32_t pid, struct process_blocks *out)
 {
 	struct feeding *f = arg;
 
-	out->left_out = !input_is_chosen(f->what->choice, pid);
 	return f->analysis->blocks && blocks_of_host(f->analysis->blocks, pid, &out->bytes,
 						     &out->blocks, &out->steps, &out->torn_down);
 }
@@ -112,6 +106,8 @@ int input_analyse(const char *path, const struct input_analysis *what, struct an
 {
 	struct feeding f = {.what = what, .analysis = what->make(what->options), .notes = notes};
 	struct input_sink sink = {
+		.choice = what->choice,
+		.loss = what->loss,
 		.asked = &f.asked,
 		.processes = what->processes,
 		.held = feed_held,

@@ -118,6 +118,13 @@ bool input_is_chosen(const struct input_choice *c, uint32_t pid)
 	return false;
 }
 
+void input_choice_reset(struct input_choice *c)
+{
+	free(c->pids);
+	c->pids = NULL;
+	c->n = c->cap = 0;
+}
+
 void input_choice_release(struct input_choice *c)
 {
 	free(c->pids);

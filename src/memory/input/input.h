@@ -10,13 +10,31 @@
 #include "base/containers/buf.h"
 #include "base/err.h"
 #include "memory/analysis/common/analysis.h"
+#include "memory/analysis/processes/loss.h"
 #include "memory/analysis/processes/processes.h"
 #include "memory/options/asked.h"
 
 struct watch_sample;
 
+/* The processes that a question is about: those of a pid or of a rank; none given: all. */
+struct input_choice {
+	uint32_t pid; /* 0: any */
+	bool by_rank;
+	int32_t rank;
+	/* of that rank, by input_choose() */
+	uint32_t *pids;
+	size_t n, cap;
+};
+/* Finds who is meant; an error says who there is. */
+int input_choose(const char *path, struct input_choice *choice, struct err *err);
+bool input_is_chosen(const struct input_choice *choice, uint32_t pid); /* choice may be NULL */
+void input_choice_reset(struct input_choice *choice); /* to choose from another recording */
+void input_choice_release(struct input_choice *choice);
+
 struct input_sink {
 	/* Each is optional. */
+	const struct input_choice *choice; /* what comes is about these processes alone */
+	struct loss *loss; /* is filled in */
 	struct mem_asked *asked; /* is filled in */
 	/* Is filled in, too; held() says what a process has of host memory, at a sample of it. */
 	struct processes *processes;
@@ -44,20 +62,6 @@ struct input_sink {
 
 int input_read(const char *path, const struct input_sink *sink, struct err *err);
 
-/* The processes that a question is about: those of a pid or of a rank; none given: all. */
-struct input_choice {
-	uint32_t pid; /* 0: any */
-	bool by_rank;
-	int32_t rank;
-	/* of that rank, by input_choose() */
-	uint32_t *pids;
-	size_t n, cap;
-};
-/* Finds who is meant; an error says who there is. */
-int input_choose(const char *path, struct input_choice *choice, struct err *err);
-bool input_is_chosen(const struct input_choice *choice, uint32_t pid); /* choice may be NULL */
-void input_choice_release(struct input_choice *choice);
-
 /*
  * Feeds an analysis that make() gives (again, when the rows have to come a second time) and leaves
  * it in *out; what the reader should know goes to notes, one sentence per line.
@@ -67,6 +71,7 @@ struct input_analysis {
 	void *options;
 	struct processes *processes; /* is filled in; the caller's, as long as the analysis lives */
 	const struct input_choice *choice; /* NULL: all processes */
+	struct loss *loss; /* is filled in */
 };
 int input_analyse(const char *path, const struct input_analysis *what, struct analysis **out,
 		  struct buf *notes, struct err *err);

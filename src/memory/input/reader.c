@@ -209,6 +209,7 @@ static const char *read_row(struct dump *d, struct row *row)
 		return "Attr";
 	read_texts(columns, is_db, row);
 	row->range = range_of(row);
+	row->step = 0;
 	row->hidden = false;
 	return NULL;
 }

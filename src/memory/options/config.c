@@ -160,6 +160,7 @@ void mem_config_choose_report(const struct mem_config *c, struct control_page *p
 	page->report_dev = st.st_dev;
 	page->report_ino = st.st_ino;
 	page->report_fd = (uint32_t)fd;
+	page->closing_asked = c->closing;
 }
 
 void mem_config_get_settings(const struct mem_config *c, struct rec_settings *out)

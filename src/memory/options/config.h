@@ -29,6 +29,7 @@
 #define MEM_MAX_OOM 1000
 #define MEM_MAX_BUFFER_MB 65536
 #define MEM_MAX_WAIT_MS 60000
+#define MEM_MIN_KIB 1024u /* that a recording may be limited to */
 #define MEM_PATH_BYTES 4097 /* longest path and its NUL */
 #define MEM_NAME_BYTES 255 /* longest operator name of --watch and its NUL */
 #define MEM_ALL_OUTPUTS UINT32_MAX
@@ -90,6 +91,7 @@ struct mem_config {
 	enum mem_format format;
 	enum mem_report report;
 	bool report_asked; /* --report was given: written even if nothing was found */
+	bool closing; /* for the launcher: a last line is written where the report goes */
 	struct mem_watch watch;
 	char output_dir[MEM_PATH_BYTES]; /* absolute */
 	uint32_t log_level; /* enum log_level */
@@ -98,6 +100,7 @@ struct mem_config {
 	enum row_compat compat;
 	enum mem_program program;
 	uint32_t buffer_mb; /* ring memory of one process */
+	uint32_t max_kib; /* of the recording; 0: any size */
 	uint32_t wait_ms; /* how long a full ring may delay the job */
 };
 

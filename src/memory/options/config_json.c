@@ -63,6 +63,7 @@ static const struct field fields[] = {
 	/* Ours. */
 	{NULL, "bufferMb", FIELD_UINT, AT(buffer_mb), MEM_MAX_BUFFER_MB, 0},
 	{NULL, "compat", FIELD_UINT, AT(compat), ROW_26_0, 0},
+	{NULL, "maxSizeKib", FIELD_UINT, AT(max_kib), UINT32_MAX, 0},
 	{NULL, "program", FIELD_UINT, AT(program), MEM_PROGRAM_PRIVILEGED, 0},
 	{NULL, "pythonObjects", FIELD_BOOL, AT(python_objects), 0, 0},
 	{NULL, "pythonTrace", FIELD_BOOL, AT(traceback), 0, 0},

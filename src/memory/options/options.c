@@ -43,6 +43,11 @@ int mem_options_finish(struct mem_options *o, struct err *err)
 	if (!c->compare && c->inputs[0][0])
 		return err_set(err, -EINVAL,
 			       "--input-path is for --compare only, which is missing");
+	if (c->max_kib && c->format != MEM_NONE)
+		return err_set(err, -EINVAL,
+			       "--max-size is for the recording, and a dump beside it would grow "
+			       "with every event: add --format=none; `sonde mem export` writes a "
+			       "dump later");
 	mem_config_link(c);
 	c->effective = true;
 	return 0;
@@ -106,6 +111,12 @@ const struct opt mem_option_table[] = {
 	OPTION_UINT(
 		"buffer-mb", "N", CONFIG(buffer_mb), 1, MEM_MAX_BUFFER_MB, "256",
 		"Memory for events that are not yet on disk, in MiB for each process of the job."),
+	OPTION_CALL("max-size", "SIZE", mem_parse_max_size, 0, "any size",
+		    "The largest that the recording may become, such as 2G or 500MiB, from 1MiB "
+		    "on. The "
+		    "oldest finished steps are dropped, as often as needed; blocks that are alive "
+		    "are kept, and every answer says what was dropped. For recordings without a "
+		    "dump (--format=none), as sonde mem record makes them."),
 	OPTION_UINT("wait-ms", "N", CONFIG(wait_ms), 0, MEM_MAX_WAIT_MS, "100",
 		    "How many milliseconds an event may wait when that memory is full. After that, "
 		    "or at once with 0, events are dropped and counted."),

@@ -100,6 +100,20 @@ int mem_parse_steps(struct args *a, const struct opt *opt, const char *value, st
 	return 0;
 }
 
+int mem_parse_max_size(struct args *a, const struct opt *opt, const char *value, struct err *err)
+{
+	uint64_t bytes;
+
+	(void)opt;
+	if (!args_size(value, &bytes) || bytes >> 10 < MEM_MIN_KIB || bytes >> 10 > UINT32_MAX)
+		return err_set(err, -EINVAL,
+			       "invalid max-size '%.100s': expected a size from 1MiB to 4TiB, such "
+			       "as 2G or 500MiB",
+			       value);
+	config_of(a)->max_kib = (uint32_t)(bytes >> 10);
+	return 0;
+}
+
 /* "npu", "gpu:1": the accelerator, in the words of several vendors. -1: every one; -2: no such. */
 static int accelerator(const struct mem_item *i)
 {

@@ -13,6 +13,7 @@
 #include "base/text/args.h"
 
 int mem_parse_steps(struct args *a, const struct opt *opt, const char *value, struct err *err);
+int mem_parse_max_size(struct args *a, const struct opt *opt, const char *value, struct err *err);
 int mem_parse_device(struct args *a, const struct opt *opt, const char *value, struct err *err);
 int mem_parse_level(struct args *a, const struct opt *opt, const char *value, struct err *err);
 int mem_parse_events(struct args *a, const struct opt *opt, const char *value, struct err *err);

@@ -4,24 +4,18 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/subprocess.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <poll.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #define COPIES 4
 #define LARGE_BYTES (4u << 20)
-#define START_MS 1000
-#define MAX_FILES 65536
 
 /* What comes of a file. That of a copy lies in memory that we share with it. */
 struct outcome {
@@ -64,13 +58,6 @@ static void log_outcome(struct amender *a, const char *path, const struct outcom
 	}
 }
 
-static bool is_large(const char *path)
-{
-	struct stat st;
-
-	return stat(path, &st) == 0 && st.st_size >= LARGE_BYTES;
-}
-
 static void end_copy(struct amender *a, size_t i, int status)
 {
 	struct copy *c = &a->copies[i];
@@ -100,6 +87,27 @@ bool amender_busy(struct amender *a)
 	return a->n && reap_copies(a, WNOHANG);
 }
 
+static uint64_t file_size(const char *path)
+{
+	struct stat st;
+
+	return stat(path, &st) == 0 ? (uint64_t)st.st_size : 0;
+}
+
+void amender_progress(const struct amender *a, uint64_t *out_done, uint64_t *out_all)
+{
+	*out_done = *out_all = 0;
+	for (size_t i = 0; i < a->n; i++) {
+		char *new = dump_amend_name(a->copies[i].path, a->copies[i].pid);
+
+		*out_all += file_size(a->copies[i].path);
+		*out_done += file_size(new);
+		free(new);
+	}
+	if (*out_done > *out_all) /* it is longer than the old one */
+		*out_done = *out_all;
+}
+
 void amender_free(struct amender *a)
 {
 	if (!a)
@@ -114,46 +122,6 @@ uint64_t amender_failed(const struct amender *a)
 	return a->failed;
 }
 
-/* What is open here must not stay open, and locked, in a copy. */
-static void close_files(void)
-{
-	if (syscall(SYS_close_range, 3u, UINT32_MAX, 0u) == 0)
-		return;
-	for (int fd = 3; fd < MAX_FILES; fd++) /* a kernel before 5.9 */
-		close(fd);
-}
-
-/* The next file that is amended may be open in the copy still: until its end of the pipe is not. */
-static void wait_until_closed(int fd)
-{
-	struct pollfd p = {.fd = fd, .events = POLLIN};
-
-	(void)poll(&p, 1, START_MS);
-	close(fd);
-}
-
-/* Returns in us and in the copy, as fork() does. */
-static pid_t make_copy(void)
-{
-	pid_t us = getpid();
-	int ends[2];
-
-	if (pipe2(ends, O_CLOEXEC) < 0)
-		return -1;
-	pid_t pid = fork();
-	if (pid == 0) {
-		/* Who recovers a killed recorder's files must not meet its copy there. */
-		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		if (getppid() != us)
-			_exit(1);
-		close_files();
-		return 0;
-	}
-	close(ends[1]);
-	wait_until_closed(ends[0]);
-	return pid;
-}
-
 /* False: there is no room for another copy. */
 static bool give_to_copy(struct amender *a, const char *path, amend_lookup find, void *arg)
 {
@@ -163,7 +131,7 @@ static bool give_to_copy(struct amender *a, const char *path, amend_lookup find,
 		mmap(NULL, sizeof(*o), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (o == MAP_FAILED)
 		return false;
-	pid_t pid = make_copy();
+	pid_t pid = fork_copy();
 	if (pid == 0) {
 		o->result = dump_amend(path, a->compat, find, arg, &o->rows, &o->err);
 		_exit(0);
@@ -180,7 +148,7 @@ void amender_file(struct amender *a, const char *path, amend_lookup find, void *
 {
 	struct outcome o = {0};
 
-	if (a->aside && is_large(path) && give_to_copy(a, path, find, arg))
+	if (a->aside && file_size(path) >= LARGE_BYTES && give_to_copy(a, path, find, arg))
 		return;
 	o.result = dump_amend(path, a->compat, find, arg, &o.rows, &o.err);
 	log_outcome(a, path, &o);

@@ -3,6 +3,7 @@
 #define LOG_AREA "recorder"
 #include "recorder/consumer.h"
 
+#include "base/clock.h"
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -41,6 +42,8 @@ struct report {
 	bool terminal; /* is our stderr one? */
 	bool done; /* at the end of the first process */
 	bool alarmed; /* it said that something is wrong */
+	bool slow; /* a line that says how far we are stands on the terminal */
+	uint64_t slow_ns, slow_bytes; /* when the first one came, and what was done then */
 	bool closed; /* the last line was printed, with these: */
 	bool running;
 	uint64_t events;
@@ -126,6 +129,8 @@ static int open_memory(const struct recorder_session *session, struct consumer *
 		.terminal = session->terminal,
 	};
 	out->state = s;
+	out->max_bytes = (uint64_t)s->cfg.max_kib << 10;
+	out->base = &track_base;
 	out->stream = outputs_stream(&s->outputs);
 	out->listener = s->outputs.track;
 	return 0;
@@ -165,9 +170,34 @@ static void settle_samples(void *state, const struct dead_process *p)
 	job_memory_ended(s->host, p);
 }
 
+struct usage_slots {
+	struct session_usage *slots;
+	size_t n;
+};
+
+static void publish_usage(void *arg, const struct track_usage *u)
+{
+	struct usage_slots *to = arg;
+
+	if (to->n == SESSION_USAGES)
+		return;
+	struct session_usage *slot = &to->slots[to->n++];
+	atomic_store(&slot->key, 0);
+	atomic_store(&slot->used_bytes, u->used);
+	atomic_store(&slot->peak_bytes, u->peak);
+	atomic_store(&slot->peak_heap_bytes, u->peak_total);
+	atomic_store(&slot->key, SESSION_USAGE_KEY(u->pid, u->device, u->pool));
+}
+
 static void flush(void *state)
 {
-	outputs_flush(&((struct state *)state)->outputs);
+	struct state *s = state;
+	struct usage_slots to = {.slots = s->page->usages};
+
+	outputs_flush(&s->outputs, true);
+	track_usages(s->outputs.track, publish_usage, &to);
+	while (to.n < SESSION_USAGES)
+		atomic_store(&to.slots[to.n++].key, 0);
 }
 
 static void flush_if_due(void *state, uint64_t now_ns)
@@ -176,7 +206,7 @@ static void flush_if_due(void *state, uint64_t now_ns)
 
 	if (now_ns - s->flushed_ns >= FLUSH_NS) {
 		s->flushed_ns = now_ns;
-		flush(s);
+		outputs_flush(&s->outputs, false);
 	}
 }
 
@@ -250,10 +280,24 @@ static void report_findings(struct report *r, struct diagnose *d)
 	buf_release(&text);
 }
 
+/*
+ * The last line: to the terminal; elsewhere the job's first process writes it, if it was asked for or
+ * something is missing.
+ */
+static void print_closing(const struct report *r, bool missing, const struct buf *text)
+{
+	struct control_page *p = r->page;
+
+	report_print(r, text->data, text->len);
+	if (!r->terminal && p->report_fd && (missing || p->closing_asked))
+		snprintf(p->closing, sizeof(p->closing), "%.*s", (int)text->len, text->data);
+}
+
 /* The last line of a recorded job: how much there is, where, and what to do with it. */
 static void report_close(struct report *r, const struct consumer_report *now,
 			 const struct outputs *o)
 {
+	unsigned long long unrecorded = atomic_load(&r->page->unrecorded);
 	struct err why = {0};
 	uint64_t lost = diagnose_events_lost(o->diagnose), rows = dumps_lost(o->dumps, &why);
 	struct mem_asked asked = {0};
@@ -269,7 +313,7 @@ static void report_close(struct report *r, const struct consumer_report *now,
 			 TAG "Warn: %s was deleted while the job ran: nothing is left of its "
 			     "recording\n",
 			 r->dir);
-		report_print(r, text.data, text.len);
+		print_closing(r, true, &text);
 		buf_release(&text);
 		return;
 	}
@@ -282,6 +326,9 @@ static void report_close(struct report *r, const struct consumer_report *now,
 		buf_addf(&text, "%llu lost", (unsigned long long)lost);
 	else
 		buf_add_str(&text, "none lost");
+	if (unrecorded)
+		buf_addf(&text, "; %llu process%s could not be recorded at all", unrecorded,
+			 unrecorded == 1 ? "" : "es");
 	if (now->running)
 		buf_add_str(&text, "; processes of the job go on and are recorded");
 	if (rows)
@@ -289,7 +336,9 @@ static void report_close(struct report *r, const struct consumer_report *now,
 			 why.text);
 	if (now->writing)
 		buf_add_str(&text, "; still writing the files");
-	if (!now->events && !now->running) {
+	if (!now->events && !now->running && unrecorded) {
+		buf_addf(&text, ", in %s\n", r->dir);
+	} else if (!now->events && !now->running) {
 		mem_asked_add(&asked, r->cfg, false);
 		buf_addf(&text, ", in %s. ", r->dir);
 		mem_asked_why_empty(&asked, &text);
@@ -297,25 +346,61 @@ static void report_close(struct report *r, const struct consumer_report *now,
 	} else {
 		buf_addf(&text, "; read them with: sonde mem show %s\n", r->dir);
 	}
-	report_print(r, text.data, text.len);
+	print_closing(r, lost || rows || unrecorded, &text);
 	buf_release(&text);
+}
+
+/* The line that says how far we are goes away for what comes next. */
+static void wipe_slow(struct report *r)
+{
+	static const char wipe[] = "\r\033[K";
+
+	if (r->slow)
+		report_print(r, wipe, sizeof(wipe) - 1);
+	r->slow = false;
 }
 
 static void report(void *state, const struct consumer_report *now)
 {
 	struct state *s = state;
 
+	wipe_slow(&s->report);
 	if (!s->outputs.silent && !now->removed)
 		report_findings(&s->report, s->outputs.diagnose);
 	report_close(&s->report, now, &s->outputs);
 }
 
-static void say_slow(void *state)
+/* How far it is, and once that can be guessed, how long it will take. */
+static void add_share(struct report *r, uint64_t done, uint64_t all, struct buf *text)
 {
-	static const char text[] = TAG "Info: still writing the files of the recording; the job "
-				       "itself has ended\n";
+	uint64_t now_ns = clock_mono_ns();
 
-	report_print(&((struct state *)state)->report, text, sizeof(text) - 1);
+	buf_addf(text, ": %u %% done", (unsigned)(100 * done / all));
+	if (!r->slow_ns || done < r->slow_bytes) {
+		r->slow_ns = now_ns;
+		r->slow_bytes = done;
+	}
+	if (done == r->slow_bytes)
+		return;
+	double rest_s = (double)(now_ns - r->slow_ns) / 1e9 * (double)(all - done) /
+			(double)(done - r->slow_bytes);
+	buf_addf(text, ", about %.0f s left", rest_s + 0.5);
+}
+
+static void show_slow(void *state, uint64_t read_bytes, uint64_t all_bytes)
+{
+	struct state *s = state;
+	uint64_t done = read_bytes, all = all_bytes;
+	struct buf text = {0};
+
+	buf_add_str(&text, "\r\033[K" TAG "Info: the job has ended; still writing the files");
+	if (done == all)
+		diagnose_amended(s->outputs.diagnose, &done, &all);
+	if (done < all)
+		add_share(&s->report, done, all, &text);
+	report_print(&s->report, text.data, text.len);
+	s->report.slow = true;
+	buf_release(&text);
 }
 
 static int rewrite_dumps(const char *recording, const struct buf *session, const char *below,
@@ -367,6 +452,6 @@ const struct consumer_ops memory_consumer = {
 	.is_amending = is_amending,
 	.add_losses = add_losses,
 	.report = report,
-	.say_slow = say_slow,
+	.show_slow = show_slow,
 	.rewrite = rewrite_dumps,
 };

@@ -271,6 +271,11 @@ bool diagnose_is_amending(struct diagnose *d)
 	return amender_busy(d->amender);
 }
 
+void diagnose_amended(const struct diagnose *d, uint64_t *out_done, uint64_t *out_all)
+{
+	amender_progress(d->amender, out_done, out_all);
+}
+
 uint64_t diagnose_unamended(const struct diagnose *d)
 {
 	return amender_failed(d->amender);

@@ -40,6 +40,8 @@ void diagnose_proc_end(struct diagnose *d, uint32_t pid);
 /* For dumps_setup.closed: brings findings into the rows of a finished file. */
 void diagnose_file(void *d, uint32_t pid, const char *path);
 bool diagnose_is_amending(struct diagnose *d); /* right now */
+/* How far that is: bytes of the new files, and of the old ones. */
+void diagnose_amended(const struct diagnose *d, uint64_t *out_done, uint64_t *out_all);
 uint64_t diagnose_unamended(const struct diagnose *d); /* files where that failed */
 
 /* Was something found that its user must hear of? */

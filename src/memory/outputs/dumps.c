@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "formats/sqlite_use.h"
+#include "memory/dump/amend.h"
 #include "wire/control_page.h"
 #include "wire/record.h"
 
@@ -47,6 +48,7 @@ struct proc_dump {
 	struct row *held; /* rows without a device; their texts are copies */
 	size_t nheld, cap_held;
 	bool has_config;
+	bool repeats; /* a block may have two MALLOC rows: `shadow:true` */
 };
 
 struct dumps {
@@ -119,11 +121,13 @@ static void release_copy(struct row *copy)
 			free((char *)copy->attrs[i].text);
 }
 
-static void flush_writer(struct dumps *d, const struct proc_dump *p, struct writer *w)
+static void flush_writer(struct dumps *d, const struct proc_dump *p, struct writer *w, bool old)
 {
 	struct err err = {0};
+	int (*flush)(struct writer *, struct err *) =
+		old && p->ops->flush_old ? p->ops->flush_old : p->ops->flush;
 
-	if (w && p->ops->flush(w, &err) < 0)
+	if (w && flush(w, &err) < 0)
 		remember_error(d, &err);
 }
 
@@ -148,7 +152,7 @@ static void device_close(struct dumps *d, const struct proc_dump *p, struct devi
 	struct writer *w = dd->writer;
 
 	if (w) {
-		flush_writer(d, p, w);
+		flush_writer(d, p, w, false);
 		uint64_t lost = p->ops->lost_rows(w);
 		int r = p->ops->close(w, &err);
 
@@ -353,6 +357,11 @@ static void remove_leftovers(const char *dir, const char *path)
 		closedir(d);
 }
 
+static bool wants_owners(const struct dumps *d, const struct proc_dump *p)
+{
+	return (p->cfg ? p->cfg : track_config(d->track))->analysis & MEM_DECOMPOSE;
+}
+
 static void open_writer(struct dumps *d, struct proc_dump *p, struct device_dump *dd)
 {
 	struct err err = {0};
@@ -369,6 +378,8 @@ static void open_writer(struct dumps *d, struct proc_dump *p, struct device_dump
 		r = p->ops->open(dd->path, d->setup.compat, &dd->writer, &err);
 	if (r < 0)
 		remember_error(d, &err);
+	else if (p->ops->hold && wants_owners(d, p))
+		p->ops->hold(dd->writer);
 	free(dir);
 }
 
@@ -456,8 +467,22 @@ void dumps_row(void *arg, uint32_t proc, const struct row *row)
 
 		add_row(d, p, dd ? dd->writer : NULL, row);
 	}
+	p->repeats |= row->event == ROW_MALLOC && row_attr(row, ATTR_SHADOW);
 	if (++d->unflushed >= FLUSH_ROWS && d->nprocs > 1)
-		dumps_flush(d);
+		dumps_flush_old(d);
+}
+
+bool dumps_relabel(struct dumps *d, uint32_t proc, uint64_t allocation_id, const char *owner)
+{
+	const struct proc_dump *p = find_proc(d, proc);
+	bool done = false;
+
+	if (!p || !p->ops || !p->ops->amend)
+		return false;
+	struct amendment finding = {.pid = p->pid, .allocation_id = allocation_id, .owner = owner};
+	for (size_t i = 0; i < p->ndevices && !done; i++)
+		done = p->devices[i].writer && p->ops->amend(p->devices[i].writer, &finding);
+	return done && !p->repeats;
 }
 
 void dumps_proc_end(void *arg, const struct frame_proc_end *e)
@@ -505,7 +530,7 @@ const char *dumps_settle(struct dumps *d, uint32_t proc)
 
 	if (!p || !p->ndevices || !p->devices[0].writer)
 		return NULL;
-	flush_writer(d, p, p->devices[0].writer);
+	flush_writer(d, p, p->devices[0].writer, false);
 	return p->devices[0].path;
 }
 
@@ -532,14 +557,24 @@ uint32_t dumps_pid(const struct dumps *d, uint32_t proc)
 	return p ? p->pid : 0;
 }
 
-void dumps_flush(struct dumps *d)
+static void flush_all(struct dumps *d, bool old)
 {
 	d->unflushed = 0;
 	for (size_t i = 0; i < d->nprocs; i++) {
 		struct proc_dump *p = d->procs[i];
 		for (size_t k = 0; p && k < p->ndevices; k++)
-			flush_writer(d, p, p->devices[k].writer);
+			flush_writer(d, p, p->devices[k].writer, old);
 	}
+}
+
+void dumps_flush(struct dumps *d)
+{
+	flush_all(d, false);
+}
+
+void dumps_flush_old(struct dumps *d)
+{
+	flush_all(d, true);
 }
 
 uint64_t dumps_lost(const struct dumps *d, struct err *out_why)

@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "memory/analysis/processes/dropped.h"
 #include "recorder/recording.h"
 #include "wire/control_page.h"
 
@@ -89,8 +90,8 @@ static void on_relabel(void *arg, uint32_t proc, uint32_t pid, uint64_t allocati
 {
 	struct outputs *o = arg;
 
-	(void)proc;
-	diagnose_relabel(o->diagnose, pid, allocation_id, owner);
+	if (!dumps_relabel(o->dumps, proc, allocation_id, owner))
+		diagnose_relabel(o->diagnose, pid, allocation_id, owner);
 }
 
 static void on_call(void *arg, uint32_t proc, const struct trace_row *row)
@@ -180,9 +181,12 @@ const struct stream_ops *outputs_stream(const struct outputs *o)
 	return o->silent ? &devices : &track_stream;
 }
 
-void outputs_flush(struct outputs *o)
+void outputs_flush(struct outputs *o, bool all)
 {
-	dumps_flush(o->dumps);
+	if (all)
+		dumps_flush(o->dumps);
+	else
+		dumps_flush_old(o->dumps);
 	watch_files_flush(o->watch);
 	trace_files_flush(o->trace);
 }
@@ -231,6 +235,18 @@ static void add_line(void *arg, const char *text)
 	buf_addf(arg, "%s\n", text);
 }
 
+/* Steps are numbered by their rows in a dump, and the first of them are not there. */
+static void note_dropped(const struct track *t, struct buf *out)
+{
+	struct track_cut c;
+	struct dropped d = {.yes = track_cut(t, &c)};
+
+	d.cut = c.cut;
+	d.newest_ns = c.newest_ns;
+	d.last_step = c.last_step;
+	dropped_text(&d, out);
+}
+
 int outputs_export(const char *path, const struct outputs_export *options, struct err *err)
 {
 	const struct writer_ops *ops = writer_find(options->format);
@@ -252,9 +268,11 @@ int outputs_export(const char *path, const struct outputs_export *options, struc
 	};
 	outputs_open(&o, &where, ops, options->compat);
 	r = track_file(o.track, buf_str(&file), NULL, err);
-	outputs_flush(&o);
+	outputs_flush(&o, true);
 	if (r == 0)
 		r = check_written(&o, err);
+	if (r == 0 && options->out_notes)
+		note_dropped(o.track, options->out_notes);
 	if (r == 0 && options->out_notes)
 		track_damage_words(o.track, add_line, options->out_notes);
 	if (options->out_refused && dumps_refused(o.dumps))

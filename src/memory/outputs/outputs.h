@@ -36,7 +36,7 @@ void outputs_open(struct outputs *o, const struct outputs_where *where,
 		  const struct writer_ops *ops, enum row_compat compat);
 /* What the recorder passes on: everything, or only what counts losses and devices. */
 const struct stream_ops *outputs_stream(const struct outputs *o);
-void outputs_flush(struct outputs *o);
+void outputs_flush(struct outputs *o, bool all); /* see dumps_flush_old() */
 void outputs_close(struct outputs *o);
 
 /* Writes the dumps of a recording: a file, or the directory that holds it. */

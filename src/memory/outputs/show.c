@@ -11,15 +11,13 @@ struct showing {
 	struct mem_asked asked;
 	bool hidden; /* allocations that were not asked for */
 	struct processes processes;
-	const struct input_choice *choice;
 };
 
 static void on_process(void *arg, uint32_t pid, const char *command)
 {
 	struct showing *s = arg;
 
-	if (input_is_chosen(s->choice, pid))
-		summary_process(s->summary, pid, command);
+	summary_process(s->summary, pid, command);
 }
 
 /* Rows that were not asked for serve analyses; of them only the refusal of memory is news. */
@@ -27,8 +25,6 @@ static void on_row(void *arg, const struct row *row)
 {
 	struct showing *s = arg;
 
-	if (!input_is_chosen(s->choice, row->pid))
-		return;
 	s->processes.host |= row->event == ROW_MALLOC && row->device == DEV_HOST;
 	if (!row->hidden || row->event == ROW_OOM_DETAIL)
 		summary_add(s->summary, row);
@@ -39,13 +35,7 @@ static void on_lost(void *arg, uint32_t pid, uint64_t events, uint64_t stacks, u
 {
 	struct showing *s = arg;
 
-	if (input_is_chosen(s->choice, pid))
-		summary_lost(s->summary, pid, events, stacks, damaged);
-}
-
-static void on_lost_more(void *arg)
-{
-	summary_lost_more(((struct showing *)arg)->summary);
+	summary_lost(s->summary, pid, events, stacks, damaged);
 }
 
 static void on_note(void *arg, const char *text)
@@ -78,22 +68,23 @@ static bool on_held(void *arg, uint32_t pid, struct process_blocks *out)
 {
 	struct showing *s = arg;
 
-	out->left_out = !input_is_chosen(s->choice, pid);
 	return summary_host(s->summary, pid, out);
 }
 
 int show_recording(const char *path, const struct show_style *style, struct buf *out,
 		   struct err *err)
 {
-	struct showing s = {.summary = summary_new(), .choice = style->choice};
+	struct showing s = {.summary = summary_new()};
+	struct loss loss = {0};
 	struct input_sink sink = {
+		.choice = style->choice,
+		.loss = &loss,
 		.asked = &s.asked,
 		.processes = &s.processes,
 		.held = on_held,
 		.process = on_process,
 		.row = on_row,
 		.lost = on_lost,
-		.lost_more = on_lost_more,
 		.calls = on_calls,
 		.note = on_note,
 		.unordered = is_unordered,
@@ -105,6 +96,7 @@ int show_recording(const char *path, const struct show_style *style, struct buf 
 	s.asked.memory &= !s.hidden;
 	summary_asked(s.summary, &s.asked);
 	summary_processes(s.summary, &s.processes);
+	summary_missing(s.summary, &loss);
 	if (r == 0 && style->json)
 		r = summary_json(s.summary, style->top, out);
 	else if (r == 0)

@@ -49,6 +49,7 @@ bool budget_allows(struct proc *p, const struct rec *r)
 	case REC_MARK:
 	case REC_CALL:
 	case REC_THREAD:
+	case REC_STATE:
 		return budget_take(p, r->size);
 	default:
 		return true;

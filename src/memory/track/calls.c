@@ -269,6 +269,52 @@ void trace_record(struct proc *p, uint32_t tid, const struct rec_call *r)
 	}
 }
 
+static void write_call(struct base_writing *w, uint32_t tid, const struct call *c)
+{
+	struct rec_call r = {.head = {.type = REC_CALL, .size = sizeof(r), .time_ns = c->start_ns},
+			     .kind = CALL_PYTHON,
+			     .name = c->name};
+
+	if (c->what & IS_C)
+		r.kind = CALL_C;
+	else
+		r.place = (uint32_t)c->what;
+	if (c->opened) {
+		r.kind = CALL_OPEN;
+		r.name = tid;
+	}
+	base_put(w, tid, &r, NULL, 0);
+}
+
+static void write_calls(uint64_t tid, void *value, void *arg)
+{
+	const struct call_stack *s = value;
+
+	for (size_t i = 0; i < s->n; i++)
+		write_call(arg, (uint32_t)tid, &s->calls[i]);
+}
+
+static void write_note(uint64_t hash, void *value, void *arg)
+{
+	const struct note *n = value;
+	struct rec_name name = {.head = {.type = REC_NAME, .time_ns = n->start_ns},
+				.hash = hash,
+				.len = (uint16_t)strnlen(n->text, REC_MAX_NAME)};
+	struct rec_call r = {.head = {.type = REC_CALL, .size = sizeof(r), .time_ns = n->start_ns},
+			     .kind = CALL_NOTE,
+			     .name = hash};
+
+	name.head.size = sizeof(name);
+	base_put(arg, n->tid, &name, n->text, name.len);
+	base_put(arg, n->tid, &r, NULL, 0);
+}
+
+void trace_write(struct proc *p, struct base_writing *w)
+{
+	omap_each(&p->calls, write_calls, w);
+	omap_each(&p->notes, write_note, w);
+}
+
 void trace_leave(struct proc *p, uint64_t stop_ns)
 {
 	const struct track_sink *sink = &p->track->sink;

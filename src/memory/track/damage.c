@@ -2,17 +2,31 @@
 /* Parts of a recording that cannot be read: what is known about them, and how it is said. */
 #include "memory/track/track_impl.h"
 
+/* The rest of a base may be in it. */
+static void leave_bases(struct track *t)
+{
+	for (size_t i = 0; i < t->nprocs; i++)
+		if (t->procs[i])
+			base_release(t->procs[i]);
+}
+
 void damage_found(void *arg, uint64_t bytes)
 {
 	struct track *t = arg;
 
 	t->damage.places++;
 	t->damage.bytes += bytes;
+	leave_bases(t);
 }
 
 bool track_is_read(const struct track *t)
 {
 	return !t->damage.places && !t->refused;
+}
+
+uint64_t track_unread(const struct track *t)
+{
+	return t->damage.bytes;
 }
 
 bool track_loss_is_known(const struct track *t)

@@ -19,7 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NLEVELS 8
+#define NLEVELS BLOCK_LEVELS
 #define LABEL_OPS "ops" /* belongs to operators of torch */
 #define LEVEL_DETAIL_2 4
 #define LEVEL_USER 5
@@ -101,6 +101,37 @@ void labels_text(const struct labels *l, struct buf *out)
 			buf_add_char(out, '@');
 		buf_add(out, last.text, last.len);
 	}
+}
+
+size_t labels_pack(const struct labels *l, char out[LABELS_MAX_BYTES])
+{
+	size_t total = 0;
+
+	if (!l)
+		return 0;
+	_Static_assert(sizeof(l->len) == NLEVELS, "a byte for each level");
+	memcpy(out, l->len, NLEVELS);
+	for (unsigned i = 0; i < NLEVELS; i++)
+		total += l->len[i];
+	memcpy(out + NLEVELS, l->text, total);
+	return NLEVELS + total;
+}
+
+struct labels *labels_unpack(const char *text, size_t len)
+{
+	struct piece pieces[NLEVELS];
+	size_t at = NLEVELS;
+
+	if (len < NLEVELS)
+		return NULL;
+	for (unsigned i = 0; i < NLEVELS; i++) {
+		size_t n = (unsigned char)text[i];
+		if (n > MAX_TEXT || n > len - at)
+			return NULL;
+		pieces[i] = (struct piece){text + at, n};
+		at += n;
+	}
+	return labels_make(pieces);
 }
 
 /* --- threads --- */
@@ -305,6 +336,47 @@ void labels_thread_begins(struct proc *p, uint32_t tid)
 void labels_release(struct proc *p)
 {
 	omap_release_values(&p->threads, free_thread);
+}
+
+struct thread_writing {
+	struct proc *p;
+	struct base_writing *w;
+};
+
+static void write_thread(uint64_t tid, void *value, void *arg)
+{
+	const struct thread_writing *t = arg;
+	const struct thread *th = value;
+
+	for (size_t i = 0; i < th->nlabels; i++) {
+		struct rec_label r = {.head = {.type = REC_LABEL, .size = sizeof(r)},
+				      .kind = LABEL_PUSH,
+				      .level = th->labels[i].level,
+				      .len = (uint16_t)strlen(th->labels[i].text)};
+		base_put(t->w, (uint32_t)tid, &r, th->labels[i].text, r.len);
+	}
+	if (!th->operators)
+		return;
+	struct rec_state s = {.head = {.type = REC_STATE, .size = sizeof(s)},
+			      .kind = STATE_THREAD,
+			      .value = {tid, th->operators}};
+	base_put(t->w, (uint32_t)tid, &s, NULL, 0);
+}
+
+/* What a thread had pushed before is left out: it is for records that come up to a second late. */
+void labels_write(struct proc *p, struct base_writing *w)
+{
+	struct thread_writing t = {p, w};
+
+	omap_each(&p->threads, write_thread, &t);
+}
+
+void labels_set_operators(struct proc *p, uint32_t tid, unsigned n)
+{
+	struct thread *th = thread_of(p, tid);
+
+	if (th)
+		th->operators = n;
 }
 
 /* --- blocks --- */

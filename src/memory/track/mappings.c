@@ -69,7 +69,8 @@ static void put_mapping(struct proc *p, const struct block *like, uint64_t addr,
 	b->addr = addr;
 	b->size_bytes = until - addr;
 	b->id = ++p->next_block;
-	b->written = b->hidden = b->labelled_late = false;
+	b->step = (uint32_t)p->step;
+	b->written = b->hidden = b->labelled_late = b->shadow = false;
 	b->labels = labels_share(like->labels);
 	omap_put(&p->maps[MAP_MAPPINGS], addr, b);
 	if (b->kind == ALLOC_RESERVED)
@@ -153,6 +154,12 @@ static uint8_t kind_left(struct proc *p, uint32_t tid)
 	return kind ? (uint8_t)(kind - 1) : ALLOC_MAPPED;
 }
 
+void mappings_set_moving(struct proc *p, uint32_t tid, uint8_t kind)
+{
+	if (p->moving.count < MAX_MOVING && kind)
+		omap_put(&p->moving, tid, (void *)(uintptr_t)kind);
+}
+
 void mappings_record(struct proc *p, uint32_t tid, const struct rec_map *r)
 {
 	uint64_t from = r->addr, until = r->addr + r->bytes;
@@ -200,11 +207,11 @@ void mappings_malloc_slow(struct proc *p, uint64_t addr, uint32_t tid, uint64_t 
 		p->quiet[i].until = addr + 1;
 		return;
 	}
-	if (b->kind != ALLOC_OF_MALLOC) {
+	if (b->kind != BLOCK_OF_MALLOC) {
 		end_memory(p, b, &(struct rec){.time_ns = time_ns}, tid);
 		if (b->kind == ALLOC_RESERVED)
 			omap_remove(&p->reserved, b->addr);
-		b->kind = ALLOC_OF_MALLOC;
+		b->kind = BLOCK_OF_MALLOC;
 		b->arena = false;
 	}
 	p->quiet[i].from = b->addr;

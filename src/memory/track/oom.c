@@ -326,6 +326,17 @@ static const char *host_call(const struct rec_oom *o)
 					    : "malloc";
 }
 
+/* In use of what is limited, and what the machine has; older recordings do not know it. */
+static void put_host_memory(const struct proc *p, struct row *row)
+{
+	const struct rec_system *m = &p->host_memory;
+
+	if (m->value)
+		row_attr_number(row, ATTR_USED, m->value);
+	if (m->machine_mib)
+		row_attr_number(row, ATTR_TOTAL_MEM, (uint64_t)m->machine_mib << 20);
+}
+
 static void put_trigger(struct proc *p, uint32_t tid, const struct rec_oom *o)
 {
 	const char *call = o->device == DEV_HOST     ? host_call(o)
@@ -341,6 +352,8 @@ static void put_trigger(struct proc *p, uint32_t tid, const struct rec_oom *o)
 	row_attr_text(&row, ATTR_FUNC, call, strlen(call));
 	row_attr_number(&row, ATTR_REQ_SIZE, o->size_bytes);
 	row_attr_number(&row, ATTR_FLAG, o->flag);
+	if (o->device == DEV_HOST)
+		put_host_memory(p, &row);
 	rows_put_stack(p, &row, o->head.stack);
 	rows_emit(p, &row);
 }

@@ -46,6 +46,7 @@ void rows_begin(struct proc *p, struct row *row, enum row_event event, enum row_
 	row->has_ptr = false;
 	row->hidden = false;
 	row->range = 0;
+	row->step = 0;
 	row->py_stack = NULL;
 	row->py_stack_len = 0;
 	row->c_stack = NULL;
@@ -58,15 +59,22 @@ void rows_put_name(struct row *row, const char *name, size_t len)
 	row->name_len = len;
 }
 
+static void put_text(struct row *row, enum attr_key key, const char *text)
+{
+	row_attr_text(row, key, text, strlen(text));
+}
+
 void rows_emit(struct proc *p, struct row *row)
 {
+	if (p->base)
+		put_text(row, ATTR_CARRIED, "true");
 	row->id = p->next_row;
 	p->next_row += !row->hidden;
 	if (p->track->sink.row)
 		p->track->sink.row(p->track->sink.arg, p->info.proc, row);
 }
 
-static enum row_type type_of_pool(uint8_t pool)
+enum row_type rows_pool_type(uint8_t pool)
 {
 	static const enum row_type types[POOL_END] = {
 		[POOL_HAL] = TYPE_HAL,
@@ -85,7 +93,7 @@ static enum row_type type_of_pool(uint8_t pool)
 
 static enum row_type type_of_block(const struct block *b)
 {
-	return b->alone ? TYPE_HOST : type_of_pool(b->pool);
+	return b->alone ? TYPE_HOST : rows_pool_type(b->pool);
 }
 
 const char *rows_pool_text(const struct block *b)
@@ -105,11 +113,6 @@ const char *rows_pool_text(const struct block *b)
 	return texts[b->pool];
 }
 
-static void put_text(struct row *row, enum attr_key key, const char *text)
-{
-	row_attr_text(row, key, text, strlen(text));
-}
-
 /*
  * Identity and sums. A block whose time is made up has no sums, and neither has one that is freed
  * outside the window: the sums would count blocks that have no row.
@@ -125,10 +128,13 @@ static void put_block(struct proc *p, struct row *row, const struct block *b, ui
 	row->attrs[row->nattrs++] =
 		(struct attr){.key = ATTR_ADDR, .kind = ATTR_HEX, .number = b->addr};
 	row_attr_number(row, ATTR_SIZE, b->size_bytes);
-	if (shadow) {
+	if (shadow || p->base) {
 		if (b->kind == ALLOC_PINNED)
 			put_text(row, ATTR_PINNED, "true");
-		put_text(row, ATTR_SHADOW, "true");
+		if (shadow)
+			put_text(row, ATTR_SHADOW, "true");
+		if (p->base && u->total[b->pool]) /* no other row may come that says it */
+			row_attr_number(row, ATTR_TOTAL, u->total[b->pool]);
 	} else if (b->kind == ALLOC_PINNED) {
 		put_text(row, ATTR_PINNED, "true");
 		if (p->window)
@@ -191,6 +197,7 @@ void rows_malloc(struct proc *p, struct block *b, uint64_t time_ns, bool shadow)
 	struct buf owner = {0};
 
 	b->written = true;
+	b->shadow = shadow;
 	b->hidden = !is_dumped(p, MEM_ALLOC);
 	rows_begin(p, &row, ROW_MALLOC, type_of_block(b), b->tid, b->device, time_ns);
 	row.hidden = b->hidden;
@@ -282,7 +289,7 @@ static void put_access(struct proc *p, uint32_t tid, const struct access *a)
 		(struct attr){.key = ATTR_ADDR, .kind = ATTR_HEX, .number = a->addr};
 	row_attr_number(&row, ATTR_SIZE, a->size_bytes);
 	uint8_t pool = b && b->pool == POOL_TORCH ? POOL_TORCH : a->pool;
-	put_text(&row, ATTR_TYPE, row_type_text(type_of_pool(pool), ROW_SEED));
+	put_text(&row, ATTR_TYPE, row_type_text(rows_pool_type(pool), ROW_SEED));
 	if (a->nattrs)
 		row_attr_text(&row, ATTR_RAW, a->attrs, a->nattrs);
 	rows_emit(p, &row);
@@ -383,6 +390,8 @@ void rows_mark(struct proc *p, uint32_t tid, const struct rec_mark *m)
 	}
 	rows_begin(p, &row, ROW_MSTX, types[m->kind], tid, device, m->head.time_ns);
 	row.range = m->range;
+	if (p->track->was_cut && m->range && m->range == p->step_range)
+		row.step = (uint32_t)p->step;
 	rows_put_name(&row, text.name, text.nname);
 	rows_emit(p, &row);
 }

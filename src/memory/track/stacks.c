@@ -121,6 +121,8 @@ void rows_put_stack(struct proc *p, struct row *row, uint32_t id)
 {
 	struct stack_text *s = id ? omap_get(&p->stacks, id) : NULL;
 
+	if (!p->track->sink.row) /* names cost more than all the rest */
+		return;
 	if (!s && id && p->track->damage.places)
 		s = add_unknown_stack(p, id);
 	if (!s)

@@ -30,7 +30,7 @@ struct usage *usage_of(struct proc *p, uint32_t device)
 
 uint32_t physical_device(const struct proc *p, uint32_t device)
 {
-	if (device >= DEV_NONE || !p->nvisible)
+	if (device >= DEV_NONE || !p->nvisible || p->base)
 		return device;
 	return device < (uint32_t)p->nvisible ? (uint32_t)p->visible[device] : device;
 }
@@ -57,6 +57,12 @@ static bool has_room_for_device(struct proc *p, const struct rec *r)
 		break;
 	case REC_SNAPSHOT:
 		device = ((const struct rec_snapshot *)r)->device;
+		break;
+	case REC_BLOCK:
+		device = ((const struct rec_block *)r)->device;
+		break;
+	case REC_STATE:
+		device = ((const struct rec_state *)r)->device;
 		break;
 	default:
 		return true;
@@ -138,8 +144,10 @@ void count_used(struct proc *p, const struct block *b, bool more)
 		*used = *used > UINT64_MAX - b->size_bytes ? UINT64_MAX : *used + b->size_bytes;
 	else
 		*used = *used > b->size_bytes ? *used - b->size_bytes : 0;
-	if (*used > u->peak_used[map])
+	if (*used > u->peak_used[map]) {
 		u->peak_used[map] = *used;
+		u->peak_ns[map] = p->last_ns;
+	}
 	if (map == POOL_HAL || map == POOL_CUDA)
 		u->own_bytes += more ? whole_pages(b) : -whole_pages(b);
 }
@@ -170,6 +178,7 @@ static void on_alloc(struct proc *p, uint32_t tid, const struct rec_alloc *r)
 	b->addr = r->addr;
 	b->size_bytes = r->size_bytes;
 	b->id = ++p->next_block;
+	b->step = (uint32_t)p->step;
 	b->time_ns = r->head.time_ns;
 	b->tid = tid;
 	b->stack = r->head.stack;
@@ -197,6 +206,8 @@ static void on_alloc(struct proc *p, uint32_t tid, const struct rec_alloc *r)
 		drop_block(p, old);
 	}
 	count_used(p, b, true);
+	if (p->track->for_base)
+		base_keep_cut(p, b);
 	if (p->window && rows_wanted(p, b->device))
 		rows_malloc(p, b, now_ns, shadow);
 	if (owed_settle(p, &owed, &r->head, -1)) {
@@ -286,6 +297,8 @@ static struct proc *proc_of(struct track *t, uint32_t number)
 /* Records about other records: names, places, labels. */
 static void note_context(struct proc *p, uint32_t tid, const struct rec *r)
 {
+	if (p->track->for_base)
+		base_keep_text(p, r);
 	switch (r->type) {
 	case REC_NAME:
 		on_name(p, (const struct rec_name *)r);
@@ -359,7 +372,10 @@ static void track_record(void *arg, uint32_t number, uint32_t tid, const struct 
 		window_mark(p, tid, (const struct rec_mark *)r);
 		break;
 	case REC_SYSTEM:
-		window_system(p, tid, (const struct rec_system *)r);
+		if (((const struct rec_system *)r)->kind == SYSTEM_HOST_MEMORY)
+			p->host_memory = *(const struct rec_system *)r;
+		else
+			window_system(p, tid, (const struct rec_system *)r);
 		break;
 	case REC_SNAPSHOT:
 		snapshot_record(p, tid, (const struct rec_snapshot *)r);
@@ -379,9 +395,14 @@ static void track_record(void *arg, uint32_t number, uint32_t tid, const struct 
 			p->sampled = *(const struct rec_usage *)r;
 		break;
 	case REC_PROCESS:
+		p->who = *(const struct rec_process *)r;
 		if (p->track->sink.process)
 			p->track->sink.process(p->track->sink.arg, p->info.proc,
 					       (const struct rec_process *)r);
+		break;
+	case REC_BLOCK:
+	case REC_STATE:
+		base_record(p, tid, r);
 		break;
 	case REC_CALL:
 		trace_record(p, tid, (const struct rec_call *)r);
@@ -473,6 +494,9 @@ static void proc_free(struct proc *p)
 	callstacks_release(p);
 	labels_release(p);
 	trace_release(p);
+	base_release(p);
+	buf_release(&p->texts);
+	hmap_release(&p->texts_seen);
 	free(p->own_cfg);
 	free(p->usage);
 	free(p);
@@ -495,6 +519,7 @@ static void track_proc_end(void *arg, const struct frame_proc_end *e)
 			rows_free(p, live.list[i], NULL, live.list[i]->tid, end_ns, true);
 	free(live.list);
 	trace_leave(p, 0);
+	base_end(p);
 	struct frame_proc_end end = *e;
 	stream_losses_end(&p->losses, &end);
 	end.lost_events += p->refused;
@@ -531,6 +556,25 @@ static void track_count(void *arg, const struct batch_count *c)
 		stream_losses_count(&p->losses, c);
 }
 
+static void track_was_cut(void *arg, const struct frame_cut *c)
+{
+	struct track *t = arg;
+
+	t->was_cut = true;
+	t->cut = *c;
+	t->last_step = c->last_step;
+}
+
+bool track_cut(const struct track *t, struct track_cut *out)
+{
+	uint64_t epoch_ns = (uint64_t)t->wall_minus_mono_ns;
+
+	*out = (struct track_cut){t->cut, t->newest_ns + epoch_ns, t->last_step};
+	out->cut.from_ns += epoch_ns;
+	out->cut.until_ns += epoch_ns;
+	return t->was_cut;
+}
+
 static void track_end(void *arg)
 {
 	((struct track *)arg)->ended = true;
@@ -543,6 +587,7 @@ const struct stream_ops track_stream = {
 	.record = track_record,
 	.count = track_count,
 	.proc_end = track_proc_end,
+	.cut = track_was_cut,
 	.end = track_end,
 	.damage = damage_found,
 };

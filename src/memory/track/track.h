@@ -12,6 +12,7 @@
 
 #include "memory/dump/row.h"
 #include "memory/options/config.h"
+#include "recorder/consumer.h"
 #include "recorder/stream.h"
 
 struct track;
@@ -19,6 +20,14 @@ struct trace_row; /* memory/dump/calls.h */
 struct watch_sample; /* memory/analysis/watch/watch.h */
 
 #define TRACK_MAX_PROCS (1u << 20) /* processes with a higher number are not followed */
+
+/* The most that a process has had of a pool at once. */
+struct track_peak {
+	uint32_t device;
+	enum row_type type;
+	uint64_t bytes;
+	uint64_t time_ns; /* since the epoch */
+};
 
 /* What comes out. Rows are borrowed for the call; `proc` is the number used in the recording. */
 struct track_sink {
@@ -41,6 +50,8 @@ struct track_sink {
 	/* Optional: a function has ended. NULL: no more of them for now, what there is should be
 	 * in its files. */
 	void (*call)(void *arg, uint32_t proc, const struct trace_row *row);
+	/* Optional: what the process has had at most, before the part that is there: more than in it. */
+	void (*earlier_peak)(void *arg, uint32_t proc, const struct track_peak *peak);
 	void (*proc_end)(void *arg, const struct frame_proc_end *e);
 	/* Optional: the recording is over, and the ends that follow are not in it. */
 	void (*cut)(void *arg);
@@ -64,6 +75,20 @@ int track_file(struct track *t, const char *recording, bool *out_torn, struct er
 bool track_is_whole(const struct track *t);
 
 /*
+ * Of a recording that lacks its oldest part: what that was, and how far the rest reaches. Times are
+ * since the epoch. False: nothing was dropped.
+ */
+struct track_cut {
+	struct frame_cut cut;
+	uint64_t newest_ns;
+	uint64_t last_step; /* that has ended */
+};
+bool track_cut(const struct track *t, struct track_cut *out);
+
+/* For a recorder that drops the oldest part: recorder/consumer.h. */
+extern const struct base_ops track_base;
+
+/*
  * After track_file(): sentences about parts of the file that could not be read, if there are any. The
  * events that were in them count as lost events of their processes, stacks as lost stacks.
  */
@@ -71,11 +96,20 @@ void track_damage_words(const struct track *t, void (*note)(void *arg, const cha
 			void *arg);
 /* Nothing was damaged or left out: what is missing was never in the file. */
 bool track_is_read(const struct track *t);
+uint64_t track_unread(const struct track *t); /* bytes of the file that were damaged */
 bool track_loss_is_known(const struct track *t);
 
 /* Records that were left out since there was no room for what they say, which counts as lost events
  * of their processes; and the bytes there are room for. */
 uint64_t track_refused(const struct track *t, uint64_t *out_bytes);
+
+/* What the pools of the processes that live hold: calls fn for each one that was ever used. */
+struct track_usage {
+	uint32_t pid, device, pool;
+	uint64_t used, peak, peak_total;
+};
+void track_usages(const struct track *t, void (*fn)(void *arg, const struct track_usage *u),
+		  void *arg);
 
 /*
  * For device_memory.c, which samples the memory of devices. Numbers that only grow: how often

@@ -4,6 +4,7 @@
 #define SONDE_MEMORY_TRACK_TRACK_IMPL_H
 
 #include "base/containers/buf.h"
+#include "base/containers/hmap.h"
 #include "base/containers/omap.h"
 #include "memory/track/track.h"
 #include "unwind/symbols/symbolize.h"
@@ -14,8 +15,6 @@
 #define MAP_PINNED POOL_END /* registrations of host memory that is somebody else's */
 #define MAP_MAPPINGS (POOL_END + 1) /* of the job; in sums: those of files */
 #define NMAPS (POOL_END + 2)
-/* As a block's kind: a mapping that malloc has served blocks from. They count, it does not. */
-#define ALLOC_OF_MALLOC 64
 #define NQUIET 4
 #define MAX_DEVICES 256 /* of a process; each has files of its own */
 /* What counts for a live block and for a process, with what maps and analyses keep of them. */
@@ -29,13 +28,16 @@ struct block {
 	uint64_t time_ns;
 	uint32_t tid;
 	uint32_t stack;
+	uint32_t step; /* in which it was allocated */
 	uint16_t device;
 	uint8_t pool;
 	uint8_t kind;
 	uint8_t page;
 	uint8_t module;
+	uint8_t cut_by; /* see rec_block; with track.for_base */
 	bool written; /* its MALLOC row is out, so its FREE row must follow */
 	bool hidden; /* and it is for the analyses alone */
+	bool shadow; /* and it has shadow:true */
 	bool labelled_late; /* its owner came after the MALLOC row */
 	bool arena; /* a mapping that objects of Python were cut from */
 	bool alone; /* an object of Python in no mapping that counts: counts as host memory */
@@ -49,6 +51,7 @@ struct usage {
 	uint64_t used[NMAPS];
 	uint64_t total[NMAPS];
 	uint64_t peak_used[NMAPS];
+	uint64_t peak_ns[NMAPS]; /* when that was */
 	uint64_t peak_total[NMAPS];
 	uint64_t own_bytes; /* of the driver's blocks, in whole pages */
 	struct rec_device memory; /* the newest sample; its size is 0 before the first */
@@ -94,6 +97,7 @@ struct proc {
 	uint64_t next_row;
 	uint64_t next_block;
 	uint64_t step;
+	uint64_t first_step; /* 0: none yet */
 	uint64_t step_range; /* id of the range that is the current step, 0 outside */
 	bool tracing;
 	bool by_range; /* steps come from "step start" ranges … */
@@ -101,6 +105,8 @@ struct proc {
 	bool two_kinds_logged; /* that it uses both */
 	bool window; /* rows are being written */
 	uint64_t last_ns; /* of its records so far */
+	struct base_reading *base; /* its base is being read, see base_read.c */
+	struct rec_process who; /* the newest; its size is 0: none */
 	struct rec_usage sampled; /* waits for the records before it; its size is 0: none does */
 	uint64_t high_bytes, high_ns; /* host memory before what was freed lately */
 	struct stream_losses losses;
@@ -126,10 +132,13 @@ struct proc {
 	size_t nusage, cap_usage;
 	uint64_t oom_detail_ns; /* when the blocks were last listed because of refused memory */
 	uint64_t oom_listed; /* blocks that were looked at for these lists */
+	struct rec_system host_memory; /* SYSTEM_HOST_MEMORY of the newest refusal */
 	struct symbolizer *symbols;
 	uint64_t refused; /* of what it reported, for which there was no room: budget.c */
 	uint64_t refused_stacks;
 	uint64_t unknown_stacks; /* they were in a damaged part */
+	struct buf texts; /* with track.for_base: its places and modules, as they came */
+	struct hmap texts_seen;
 };
 
 struct stack_text {
@@ -158,6 +167,11 @@ struct track {
 	bool whole; /* see track_is_whole() */
 	struct damage damage;
 	struct block *free_blocks;
+	bool for_base; /* it is followed for base_write.c */
+	bool was_cut;
+	struct frame_cut cut;
+	uint64_t last_step; /* that has ended, of all processes */
+	uint64_t steps; /* that have ended, of all of them together */
 	struct track_signs signs;
 	uint64_t budget, kept; /* bytes; no budget: any number */
 	uint64_t refused;
@@ -197,6 +211,7 @@ void rows_begin(struct proc *p, struct row *row, enum row_event event, enum row_
 		uint32_t tid, uint32_t device, uint64_t mono_ns);
 void rows_put_name(struct row *row, const char *name, size_t len);
 const char *rows_pool_text(const struct block *b);
+enum row_type rows_pool_type(uint8_t pool); /* enum rec_pool */
 void rows_put_stack(struct proc *p, struct row *row, uint32_t id);
 void rows_emit(struct proc *p, struct row *row);
 
@@ -228,6 +243,7 @@ void trace_release(struct proc *p);
 void mappings_record(struct proc *p, uint32_t tid, const struct rec_map *r);
 void mappings_malloc_slow(struct proc *p, uint64_t addr, uint32_t tid, uint64_t time_ns);
 bool mappings_object(struct proc *p, struct block *b);
+void mappings_set_moving(struct proc *p, uint32_t tid, uint8_t kind); /* for base_read.c */
 
 static inline void mappings_malloc(struct proc *p, uint64_t addr, uint32_t tid, uint64_t time_ns)
 {
@@ -237,6 +253,23 @@ static inline void mappings_malloc(struct proc *p, uint64_t addr, uint32_t tid, 
 	    addr - p->quiet[i].from >= p->quiet[i].until - p->quiet[i].from)
 		mappings_malloc_slow(p, addr, tid, time_ns);
 }
+
+/*
+ * memory/track/base_read.c: what was alive where the recording begins. base_record() takes REC_BLOCK
+ * and REC_STATE. base_end(): the process ends; who was higher before the cut is said.
+ */
+void base_record(struct proc *p, uint32_t tid, const struct rec *r);
+void base_end(struct proc *p);
+void base_release(struct proc *p); /* it is read, or there will be no more of it */
+/* memory/track/base_write.c: keeps a REC_PYTHON or REC_MODULE. */
+void base_keep_text(struct proc *p, const struct rec *r);
+void base_keep_cut(struct proc *p, const struct block *b); /* a pool has cut it from another */
+
+/* One record after the other, for base_write.c. */
+struct base_writing;
+void base_put(struct base_writing *w, uint32_t tid, void *rec, const char *text, size_t len);
+void trace_write(struct proc *p, struct base_writing *w); /* functions that run */
+void labels_write(struct proc *p, struct base_writing *w); /* what threads have pushed */
 
 /* Samples of watched memory. */
 void watch_record(struct proc *p, uint32_t tid, const struct rec_watch *r);
@@ -264,8 +297,13 @@ struct labels *labels_of(struct proc *p, uint32_t tid, uint8_t pool, uint64_t ti
 struct labels *labels_share(struct labels *l); /* once more; l may be NULL */
 void labels_put(struct labels *l); /* l may be NULL */
 void labels_text(const struct labels *l, struct buf *out);
+/* The form of struct rec_block, at most LABELS_MAX_BYTES; and back: NULL if there are none. */
+#define LABELS_MAX_BYTES (BLOCK_LEVELS + BLOCK_LEVELS * 128)
+size_t labels_pack(const struct labels *l, char out[LABELS_MAX_BYTES]);
+struct labels *labels_unpack(const char *text, size_t len);
 void labels_accessed(struct proc *p, struct block *b); /* by an operator of torch */
 void labels_operator(struct proc *p, uint32_t tid, bool begins); /* one of torch */
+void labels_set_operators(struct proc *p, uint32_t tid, unsigned n);
 void labels_thread_begins(struct proc *p, uint32_t tid); /* those of a dead namesake are gone */
 void labels_record(struct proc *p, uint32_t tid, const struct rec_label *r);
 void labels_release(struct proc *p);
@@ -286,7 +324,7 @@ void window_system(struct proc *p, uint32_t tid, const struct rec_system *s);
 /* track.c. block_is_memory(): and not only addresses, or other blocks' memory. */
 static inline bool block_is_memory(const struct block *b)
 {
-	return b->kind != ALLOC_RESERVED && b->kind != ALLOC_OF_MALLOC;
+	return b->kind != ALLOC_RESERVED && b->kind != BLOCK_OF_MALLOC;
 }
 
 /* The sum that a block is part of. */

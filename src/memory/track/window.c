@@ -103,11 +103,18 @@ void window_config(struct proc *p, const struct rec_config *r)
 /* The first kind that was seen counts. */
 static void log_two_kinds_of_steps(struct proc *p)
 {
-	if (!p->two_kinds_logged)
+	if (!p->two_kinds_logged && !p->track->for_base)
 		log_err("process %u reports its steps by %s; those by %s are not counted",
 			p->info.pid, p->by_call ? "step()" : "ranges",
 			p->by_call ? "ranges" : "step()");
 	p->two_kinds_logged = true;
+}
+
+static void note_step_end(struct proc *p, uint64_t step)
+{
+	p->track->steps++;
+	if (step > p->track->last_step)
+		p->track->last_step = step;
 }
 
 void window_mark(struct proc *p, uint32_t tid, const struct rec_mark *m)
@@ -127,6 +134,8 @@ void window_mark(struct proc *p, uint32_t tid, const struct rec_mark *m)
 	if (begins && !p->by_call) {
 		p->by_range = true;
 		p->step++;
+		if (!p->first_step)
+			p->first_step = p->step;
 		p->step_range = m->range;
 		update_window(p, m->head.time_ns);
 	}
@@ -134,6 +143,7 @@ void window_mark(struct proc *p, uint32_t tid, const struct rec_mark *m)
 		rows_mark(p, tid, m);
 	if (m->kind == MARK_RANGE_END && m->range && m->range == p->step_range) {
 		p->step_range = 0;
+		note_step_end(p, p->step);
 		update_window(p, m->head.time_ns);
 	}
 }
@@ -159,6 +169,9 @@ void window_system(struct proc *p, uint32_t tid, const struct rec_system *s)
 	if (s->kind == SYSTEM_STEP) {
 		/* The call ends step n; what follows is step n + 1. */
 		p->by_call = true;
+		if (!p->first_step)
+			p->first_step = s->value ? s->value : 1;
+		note_step_end(p, s->value);
 		p->step = s->value + 1;
 		update_window(p, s->head.time_ns);
 	}

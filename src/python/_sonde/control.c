@@ -217,6 +217,20 @@ static PyObject *flush(PyObject *self, PyObject *args)
 	return PyBool_FromLong(done);
 }
 
+static PyObject *usage(PyObject *self, PyObject *args)
+{
+	struct collect_usage u;
+	unsigned device, pool;
+
+	(void)self;
+	if (!PyArg_ParseTuple(args, "II", &device, &pool))
+		return NULL;
+	if (device > DEV_HOST || pool >= POOL_END ||
+	    !collect_usage((uint16_t)device, (uint8_t)pool, &u))
+		Py_RETURN_NONE;
+	return Py_BuildValue("KKK", u.used_bytes, u.peak_bytes, u.peak_heap_bytes);
+}
+
 static PyObject *step(PyObject *self, PyObject *args)
 {
 	(void)self;
@@ -291,6 +305,9 @@ PyMethodDef control_methods[] = {
 	{"stop", stop, METH_NOARGS, "stop(): from now on blocks are followed, nothing else"},
 	{"flush", flush, METH_VARARGS,
 	 "flush(timeout_ms) -> bool: files hold what happened until now"},
+	{"usage", usage, METH_VARARGS,
+	 "usage(device, pool) -> (used, peak, peak of its heap) bytes of this process, as the "
+	 "recorder had counted them at its last flush; None: not known"},
 	{"step", step, METH_NOARGS, "step(): ends a step"},
 	{"tracing", tracing, METH_NOARGS, "tracing() -> bool: between start() and stop()?"},
 	{"wants", wants, METH_VARARGS, "wants(bits) -> bool: any of WANT_*, right now?"},

@@ -1,22 +1,7 @@
 # SPDX-License-Identifier: MulanPSL-2.0
 """Messages, in the form that users of msmemscope know. On stderr: stdout is the job's."""
 
-import os
-import sys
-
-
-def line(text):
-    stream = sys.stderr
-    try:
-        if stream is sys.__stderr__:
-            # Past the buffer: what could not be written would stay there, fail once more when
-            # the interpreter ends, and become the job's exit status.
-            stream.flush()
-            os.write(stream.fileno(), (text + "\n").encode("utf-8", "backslashreplace"))
-        else:
-            print(text, file=stream, flush=True)
-    except (OSError, ValueError, AttributeError):
-        pass  # closed, or there is none: nothing of this is worth an exception in the job
+from sonde._stderr import line
 
 
 def quoted(path):

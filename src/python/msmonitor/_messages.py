@@ -3,27 +3,14 @@
 $MSMONITOR_LOG_PATH/msmonitor_log. What cannot be said is not worth an exception in the job."""
 
 import os
-import sys
 import time
+
+from sonde._stderr import line
 
 LOG_ENV = "MSMONITOR_LOG_PATH"
 MAX_LOG_BYTES = 16 << 20
 
 _said = set()
-
-
-def _write(text):
-    stream = sys.stderr
-    try:
-        if stream is sys.__stderr__:
-            # Past the buffer: what could not be written would stay there, fail once more when
-            # the interpreter ends, and become the job's exit status.
-            stream.flush()
-            os.write(stream.fileno(), (text + "\n").encode("utf-8", "backslashreplace"))
-        else:
-            print(text, file=stream, flush=True)
-    except (OSError, ValueError, AttributeError):
-        pass  # closed, or there is none
 
 
 def _log(kind, text):
@@ -47,7 +34,7 @@ def _log(kind, text):
 
 
 def _messages(kind, text):
-    _write(f"[msmonitor] {kind}: {text}")
+    line(f"[msmonitor] {kind}: {text}")
     _log(kind, text)
 
 

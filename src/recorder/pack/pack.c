@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ZSTD_LEVEL 1
+#define ZSTD_LEVEL 3
 #define COMPRESS_FROM 64 /* bytes of a column */
 #define FREED UINT32_MAX
 
@@ -30,61 +30,6 @@ void pack_free(struct pack *p)
 	free(p);
 }
 
-/* --- what both sides know --- */
-
-void pack_state_reset(struct pack_state *s)
-{
-	struct pack_alloc *allocs = s->allocs;
-	size_t cap = s->cap_allocs;
-
-	memset(s, 0, sizeof(*s));
-	s->allocs = allocs;
-	s->cap_allocs = cap;
-}
-
-uint32_t pack_state_class(uint64_t size_bytes)
-{
-	return (uint32_t)((size_bytes + 23) / 16 % SIZE_CLASSES);
-}
-
-uint64_t pack_state_guess(struct pack_state *s, uint32_t class)
-{
-	uint32_t top = s->freed[class];
-
-	if (!top)
-		return 0;
-	s->freed[class] = s->allocs[top - 1].next;
-	return s->allocs[top - 1].addr;
-}
-
-void pack_state_alloc(struct pack_state *s, uint64_t addr, uint32_t class)
-{
-	s->allocs = xgrow(s->allocs, &s->cap_allocs, s->nallocs + 1, sizeof(*s->allocs));
-	s->allocs[s->nallocs++] = (struct pack_alloc){.addr = addr, .class = class};
-	s->alloc_addr = addr;
-}
-
-void pack_state_free(struct pack_state *s, size_t index)
-{
-	struct pack_alloc *a = &s->allocs[index];
-
-	a->next = s->freed[a->class];
-	s->freed[a->class] = (uint32_t)index + 1;
-}
-
-void pack_state_learn(struct pack_state *s, const struct rec *r)
-{
-	if (r->type == REC_ALLOC && r->size == sizeof(struct rec_alloc)) {
-		const struct rec_alloc *a = (const struct rec_alloc *)r;
-		s->alloc_slot[s->nalloc_slots++ % PACK_SLOTS] = *a;
-		pack_state_alloc(s, a->addr, pack_state_class(a->size_bytes));
-	} else if (r->type == REC_FREE && r->size == sizeof(struct rec_free)) {
-		s->free_slot[s->nfree_slots++ % PACK_SLOTS] = *(const struct rec_free *)r;
-	}
-}
-
-/* --- packing --- */
-
 /* There is room in each column for whatever the batch says. */
 static void put(struct pack *p, enum pack_column c, uint64_t v)
 {
@@ -102,11 +47,30 @@ static void put_byte(struct pack *p, enum pack_column c, uint64_t v)
 
 static void put_time(struct pack *p, uint64_t time_ns)
 {
-	uint64_t v = zigzag(time_ns, p->state.time_ns);
+	struct pack_state *s = &p->state;
+	uint64_t steps = time_ns / PACK_TICK_NS - s->time_ns / PACK_TICK_NS;
 
-	put_byte(p, COLUMN_TIME_LOW, v);
-	put(p, COLUMN_TIME_HIGH, v >> 8);
-	p->state.time_ns = time_ns;
+	if (steps < TIME_EXACT && pack_state_tick(s, steps) == time_ns) {
+		put_byte(p, COLUMN_TIME, steps);
+	} else {
+		uint64_t v = zigzag(time_ns, s->time_ns);
+		put_byte(p, COLUMN_TIME, TIME_EXACT);
+		put_byte(p, COLUMN_TIME_LOW, v);
+		put(p, COLUMN_TIME_HIGH, v >> 8);
+	}
+	s->time_ns = time_ns;
+}
+
+static void put_stack_of(struct pack *p, uint32_t id)
+{
+	struct pack_state *s = &p->state;
+
+	if (id && s->stack_is_new && id == s->stack) {
+		put_byte(p, COLUMN_STACK, 1);
+		s->stack_is_new = false;
+	} else {
+		put(p, COLUMN_STACK, id ? id + 1ull : 0);
+	}
 }
 
 static struct pack_known *known_at(struct pack *p, uint64_t addr)
@@ -147,23 +111,76 @@ static unsigned slot_of_free(const struct pack_state *s, const struct rec_free *
 	return PACK_SLOTS;
 }
 
+/* Where an allocator would be expected to put it. */
+static unsigned place_of_alloc(const struct pack_state *s, uint64_t addr, uint32_t class)
+{
+	uint32_t at = s->freed[class];
+
+	if (at && s->allocs[at - 1].addr == addr)
+		return PLACE_CLASS;
+	if (addr == s->behind)
+		return PLACE_BEHIND;
+	for (unsigned i = PLACE_CLASS; at && i < PLACE_BEHIND; i++) {
+		if (s->allocs[at - 1].addr == addr)
+			return i;
+		at = s->allocs[at - 1].next;
+	}
+	for (uint32_t i = 0; i < RECENT && i < s->nrecent; i++)
+		if (s->recent[(s->nrecent - 1 - i) % RECENT] == addr)
+			return PLACE_FREED + i;
+	return addr % 16 ? PLACE_ANY : PLACE_ALIGNED;
+}
+
 static bool put_alloc(struct pack *p, const struct rec_alloc *a)
 {
-	unsigned slot = slot_of_alloc(&p->state, a);
-	uint64_t difference = zigzag(a->addr, p->state.alloc_addr);
-
-	if (slot == PACK_SLOTS || difference == UINT64_MAX)
-		return false;
+	struct pack_state *s = &p->state;
+	unsigned slot = slot_of_alloc(s, a);
 	uint32_t class = pack_state_class(a->size_bytes);
-	uint64_t guess = pack_state_guess(&p->state, class);
-	put_byte(p, COLUMN_CODE, PACK_ALLOC + slot);
+	uint64_t there;
+
+	if (slot == PACK_SLOTS)
+		return false;
+	if (slot != s->alloc_as)
+		put_byte(p, COLUMN_CODE, PACK_ALLOC_AS + slot);
+	s->alloc_as = slot;
+	unsigned place = place_of_alloc(s, a->addr, class);
+	put_byte(p, COLUMN_CODE, PACK_ALLOC + place);
 	put_time(p, a->head.time_ns);
-	put(p, COLUMN_STACK, a->head.stack);
+	put_stack_of(p, a->head.stack);
 	put(p, COLUMN_SIZE, a->size_bytes);
-	put(p, COLUMN_ADDR, guess && guess == a->addr ? 0 : difference + 1);
-	pack_state_alloc(&p->state, a->addr, class);
+	if (place == PLACE_ALIGNED)
+		put(p, COLUMN_ADDR, zigzag(a->addr / 16, s->behind / 16));
+	else if (place == PLACE_ANY)
+		put(p, COLUMN_ADDR, zigzag(a->addr, s->behind));
+	else
+		(void)pack_state_take(s, class, place, &there);
+	pack_state_alloc(s, a->addr, a->size_bytes, place);
 	know_alloc(p, a->addr);
 	return true;
+}
+
+/* The block that a REC_FREE ends. */
+static void put_freed(struct pack *p, uint64_t addr)
+{
+	struct pack_state *s = &p->state;
+	struct pack_known *k = known_at(p, addr);
+
+	if (!k->index || k->index == FREED) {
+		put_byte(p, COLUMN_CODE, addr % 16 ? PACK_FREE_ANY : PACK_FREE);
+		put(p, COLUMN_FREED,
+		    addr % 16 ? zigzag(addr, s->free_addr) : zigzag(addr / 16, s->free_addr / 16));
+		pack_state_free_other(s, addr);
+		return;
+	}
+	size_t age = s->nallocs - (k->index - 1);
+	if (PACK_FREE + age < PACK_FREE_ANY) {
+		put_byte(p, COLUMN_CODE, PACK_FREE + age);
+	} else {
+		put_byte(p, COLUMN_CODE, PACK_FREE_OLD);
+		put(p, COLUMN_AGE, age);
+	}
+	pack_state_free(s, k->index - 1);
+	k->index = FREED; /* the chain goes on behind it */
 }
 
 static bool put_free(struct pack *p, const struct rec_free *f)
@@ -172,19 +189,12 @@ static bool put_free(struct pack *p, const struct rec_free *f)
 
 	if (slot == PACK_SLOTS)
 		return false;
-	struct pack_known *k = known_at(p, f->addr);
-	put_byte(p, COLUMN_CODE, PACK_FREE + slot);
+	if (slot != p->state.free_as)
+		put_byte(p, COLUMN_CODE, PACK_FREE_AS + slot);
+	p->state.free_as = slot;
+	put_freed(p, f->addr);
 	put_time(p, f->head.time_ns);
-	put(p, COLUMN_STACK, f->head.stack);
-	if (k->index && k->index != FREED) {
-		put(p, COLUMN_AGE, p->state.nallocs - (k->index - 1));
-		pack_state_free(&p->state, k->index - 1);
-		k->index = FREED; /* the chain goes on behind it */
-	} else {
-		put(p, COLUMN_AGE, 0);
-		put(p, COLUMN_ADDR, zigzag(f->addr, p->state.free_addr));
-		p->state.free_addr = f->addr;
-	}
+	put_stack_of(p, f->head.stack);
 	return true;
 }
 
@@ -251,15 +261,14 @@ static void put_stack(struct pack *p, const struct batch_stack *s)
 		same++;
 	put_byte(p, COLUMN_CODE, PACK_STACK);
 	put(p, COLUMN_RUN, s->head.proc);
-	put(p, COLUMN_STACK, s->id);
-	put(p, COLUMN_STACK, s->depth);
-	put(p, COLUMN_STACK, same);
+	put(p, COLUMN_NEW, zigzag(s->id, pack_state_next_stack(st)));
+	put(p, COLUMN_NEW, s->depth);
+	put(p, COLUMN_NEW, same);
 	for (uint32_t i = 0; i < s->depth - same; i++) {
 		put(p, COLUMN_PC, zigzag(s->pc[i], before));
 		before = s->pc[i];
 	}
-	memcpy(st->pc, s->pc, s->depth * sizeof(s->pc[0]));
-	st->depth = s->depth;
+	pack_state_stack(st, s);
 }
 
 static void begin_batch(struct pack *p, size_t bytes)
@@ -318,9 +327,32 @@ static void add_column(struct pack *p, const struct buf *column, uint32_t *out_s
 	*out_stored = (uint32_t)n;
 }
 
+static void add_number(struct buf *out, uint32_t v)
+{
+	for (; v >= 128; v >>= 7)
+		buf_add_char(out, (char)(v | 128));
+	buf_add_char(out, (char)v);
+}
+
+/* What the columns hold, compressed, behind how long they are. */
+static void add_columns(struct pack *p, size_t bytes, struct buf *out)
+{
+	if (!p->compress)
+		p->compress = ZSTD_createCCtx();
+	buf_clear(&p->batch);
+	add_number(out, (uint32_t)bytes);
+	for (unsigned i = 0; i < COLUMNS; i++) {
+		uint32_t stored;
+		add_column(p, &p->column[i], &stored, &p->batch);
+		add_number(out, (uint32_t)p->column[i].len);
+		if (p->column[i].len)
+			add_number(out, stored);
+	}
+	buf_add(out, p->batch.data, p->batch.len);
+}
+
 bool pack_batch(struct pack *p, const char *batch, size_t bytes, struct buf *out)
 {
-	struct pack_head head = {.batch_bytes = (uint32_t)bytes};
 	size_t begin = out->len, raw = 0;
 
 	if (bytes > FRAME_MAX_BYTES)
@@ -332,14 +364,7 @@ bool pack_batch(struct pack *p, const char *batch, size_t bytes, struct buf *out
 		raw += p->column[i].len;
 	if (raw > bytes)
 		return false;
-	if (!p->compress)
-		p->compress = ZSTD_createCCtx();
-	buf_add(out, &head, sizeof(head));
-	for (unsigned i = 0; i < COLUMNS; i++) {
-		head.column[i].raw = (uint32_t)p->column[i].len;
-		add_column(p, &p->column[i], &head.column[i].stored, out);
-	}
-	memcpy(out->data + begin, &head, sizeof(head));
+	add_columns(p, bytes, out);
 	if (out->len - begin < bytes)
 		return true;
 	out->len = begin;

@@ -400,9 +400,9 @@ unsigned native_capture(uint64_t *out_pc, unsigned max, uint64_t from, native_mo
 	return w.n;
 }
 
-bool native_on_own_stack(uint64_t sp)
+uint64_t native_own_stack_end(uint64_t sp)
 {
-	return span_is_home(sp);
+	return span_home_end(sp);
 }
 
 void native_seal(bool on)

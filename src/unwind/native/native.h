@@ -42,8 +42,9 @@ typedef void (*native_module_fn)(const struct native_module *m, void *arg);
 unsigned native_capture(uint64_t *out_pc, unsigned max, uint64_t from, native_module_fn fn,
 			void *arg);
 
-/* Is this an address of the calling thread's own stack, and not of a fiber's or a signal's? */
-bool native_on_own_stack(uint64_t sp);
+/* The end of the calling thread's own stack if sp seems to be on it, and not on a fiber's or a
+ * signal's; else 0. */
+uint64_t native_own_stack_end(uint64_t sp);
 
 /* From now on no system call is made: a stack for which one would be needed is none (0). */
 void native_seal(bool on);

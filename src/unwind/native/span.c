@@ -95,22 +95,23 @@ bool span_grow(struct span *s, uint64_t end)
 	return true;
 }
 
-/* The end of the thread's own stack if sp is on it, else 0. glibc puts a thread's TLS on top. */
-static uint64_t home_end(uint64_t sp)
+/*
+ * glibc puts the TLS of a thread on top of its stack. That of the main thread is among the libraries,
+ * and what is mapped below it may be anything: a thread that was seen on the main stack has no other.
+ */
+uint64_t span_home_end(uint64_t sp)
 {
+	static __thread bool is_main __attribute__((tls_model("initial-exec")));
 	uint64_t main_end = &__libc_stack_end ? (uint64_t)(uintptr_t)__libc_stack_end : 0;
 	uint64_t tp = arch_thread_pointer();
 
-	if (main_end - sp < HOME_BYTES)
+	if (main_end - sp < HOME_BYTES) {
+		is_main = true;
 		return page_of(main_end) + PAGE_BYTES;
-	if (tp - sp < HOME_BYTES)
+	}
+	if (!is_main && tp - sp < HOME_BYTES)
 		return page_of(tp) + PAGE_BYTES;
 	return 0;
-}
-
-bool span_is_home(uint64_t sp)
-{
-	return home_end(sp) != 0;
 }
 
 static void set_home(uint64_t lo, uint64_t hi)
@@ -126,7 +127,7 @@ static void set_home(uint64_t lo, uint64_t hi)
  * that one range is enough. */
 void span_keep(const struct span *s, uint64_t sp)
 {
-	uint64_t end = home_end(sp), lo = s->lo, hi = s->hi;
+	uint64_t end = span_home_end(sp), lo = s->lo, hi = s->hi;
 
 	if (!end)
 		return;

@@ -23,8 +23,8 @@ bool span_readable(uint64_t addr);
 void span_seal(bool on);
 bool span_is_sealed(void);
 
-/* Is sp on the thread's own stack, as far as is known without asking? */
-bool span_is_home(uint64_t sp);
+/* The end of the thread's own stack if sp is on it, as far as is known without asking; else 0. */
+uint64_t span_home_end(uint64_t sp);
 
 /* The span around a stack pointer in use. */
 struct span span_enter(uint64_t sp);

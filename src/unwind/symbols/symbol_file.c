@@ -370,6 +370,23 @@ int symbol_debug_open(const void *id, ssize_t len, off_t max_bytes, struct stat 
 }
 
 /*
+ * The C library's own source lines help nobody, and its debug file, where one is installed, takes
+ * longer to inflate than most questions take to answer. Its functions have names all the same.
+ */
+static bool is_c_library(const char *path)
+{
+	static const char *const names[] = {"libc.so", "libc-2", "ld-linux", "ld-musl",
+					    "libpthread"};
+	const char *slash = strrchr(path, '/');
+	const char *base = slash ? slash + 1 : path;
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
+		if (!strncmp(base, names[i], strlen(names[i])))
+			return true;
+	return false;
+}
+
+/*
  * Reads all that will be asked for, so that the descriptors can be closed.
  *
  * The two files are read one after the other into the same arrays: a stripped library has its
@@ -395,7 +412,9 @@ static void file_load(struct symbol_file *f, int fd, const struct stat *st)
 	}
 	symbol_file_sort(f);
 	Elf *debug = f->elf[1] ? f->elf[1] : f->elf[0];
-	if (find_debug_sections(debug, false).info && find_debug_sections(debug, true).sane)
+	bool wanted = !f->elf[1] || !is_c_library(f->path);
+	if (wanted && find_debug_sections(debug, false).info &&
+	    find_debug_sections(debug, true).sane)
 		symbol_file_use_dwarf(f, dwarf_begin_elf(debug, DWARF_C_READ, NULL));
 	for (int i = 0; i < 2; i++)
 		if (f->elf[i])

@@ -4,6 +4,7 @@
 
 #include "arenas.h"
 #include "base/mem.h"
+#include "recorder/pack/pack.h"
 #include "recorder/recording.h"
 #include "recorder/recover.h"
 #include "recorder/session.h"
@@ -177,6 +178,83 @@ TEST(drain, late_records_keep_their_place)
 	scan();
 	all();
 	CHECK_STR(addrs(), "10 1 2 3 4 ");
+	drain_free(d);
+}
+
+/* A place in Python or an object that an event met first stands before it, with a later time. */
+TEST(drain, what_an_event_met_first_does_not_delay_it)
+{
+	uint64_t t = hand_now() - 100 * MS;
+	struct arena_head *a = gone("1.ring");
+	uint32_t x = hand_ring(a, 1), y = hand_ring(a, 2);
+	struct rec_python place = {.head = {REC_PYTHON, 0, sizeof(place), 0, t + 50}, .id = 7};
+	struct rec_module object = {.head = {REC_MODULE, 0, sizeof(object), 0, t + 51}};
+
+	hand_alloc(a, x, t + 10, 1);
+	CHECK(hand_put(a, x, &place, sizeof(place)));
+	CHECK(hand_put(a, x, &object, sizeof(object)));
+	hand_alloc(a, x, t + 20, 2);
+	hand_alloc(a, y, t + 30, 3);
+	begin();
+	scan();
+	all();
+	CHECK_STR(addrs(), "1 0 0 2 3 ");
+	drain_free(d);
+}
+
+static void put_pool(struct arena_head *a, uint32_t ring, uint64_t ns, uint64_t addr, uint8_t pool)
+{
+	struct rec_alloc r = {.head = {REC_ALLOC, 0, sizeof(r), 0, ns}, .addr = addr, .pool = pool};
+
+	CHECK(hand_put(a, ring, &r, sizeof(r)));
+}
+
+/* Of host memory, after they are in order, and never to before what came before. */
+TEST(drain, times_are_rounded)
+{
+	uint64_t t = (hand_now() - 100 * MS) / PACK_TICK_NS * PACK_TICK_NS;
+	const uint64_t want[] = {0, 0, 50, 50, 1, 128, 128, 230, 230};
+	struct arena_head *a = gone("1.ring");
+	uint32_t x = hand_ring(a, 1), y = hand_ring(a, 2);
+
+	put_pool(a, x, t + 20, 1, POOL_HOST);
+	put_pool(a, y, t + 30, 2, POOL_PYTHON);
+	put_pool(a, x, t + 50, 3, POOL_HAL); /* stays as it is */
+	put_pool(a, y, t + 60, 4, POOL_HOST);
+	put_pool(a, y, t + 1, 5, POOL_CUDA); /* comes late */
+	put_pool(a, x, t + 200, 6, POOL_HOST);
+	put_pool(a, y, t + 201, 7, POOL_HOST);
+	put_pool(a, x, t + 230, 8, POOL_TORCH);
+	put_pool(a, x, t + 230, 9, POOL_HOST);
+	begin();
+	scan();
+	all();
+	CHECK_STR(addrs(), "1 2 3 4 5 6 7 8 9 ");
+	for (size_t i = 0; i < 9; i++)
+		CHECK_INT(events[i].time_ns, t + want[i]);
+	drain_free(d);
+}
+
+/* A round that is worth it: enough in all rings, or a good part of what a process may have. */
+TEST(drain, much_is_there)
+{
+	struct arena_head *a = gone("1.ring");
+	uint32_t x = hand_ring(a, 1), y = hand_ring(a, 2);
+	uint64_t t = hand_now() - 100 * MS;
+	size_t budget = (size_t)a->max_segs * ARENA_SEG_SIZE, n = 0;
+
+	begin();
+	CHECK(!drain_has_much(d, 1));
+	scan();
+	hand_alloc(a, x, t, 1);
+	hand_alloc(a, y, t, 2);
+	CHECK(drain_has_much(d, 2 * sizeof(struct rec_alloc)));
+	CHECK(!drain_has_much(d, budget));
+	for (; n < budget / 16; n += sizeof(struct rec_alloc))
+		hand_alloc(a, y, t, 3);
+	CHECK(drain_has_much(d, budget));
+	all();
+	CHECK(!drain_has_much(d, 1));
 	drain_free(d);
 }
 

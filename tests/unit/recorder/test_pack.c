@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 #include "recorder/pack/pack.h"
 
+#include "base/fs.h"
 #include "base/mem.h"
 #include "records.h"
 #include "test.h"
@@ -38,7 +39,7 @@ static void add_life(struct buf *b, unsigned events, unsigned *seed)
 
 	for (unsigned i = 0; i < events; i++) {
 		unsigned at = (unsigned)rand_r(seed) % 64;
-		now += 30 + (unsigned)rand_r(seed) % 100;
+		now += PACK_TICK_NS * ((unsigned)rand_r(seed) % 3);
 		if (live[at]) {
 			add_free(b, now, live[at], POOL_HOST);
 			if (nfreed < 64)
@@ -59,7 +60,7 @@ TEST(pack, a_life_in_few_bytes)
 	add_life(&b, 20000, &seed);
 	add_run(&batch, 0, 7, &b);
 	size_t n = there_and_back(&batch);
-	CHECK(n && n < 20000 * 3);
+	CHECK(n && n < 20000 * 9 / 5); /* of it half are random times and turns */
 	buf_release(&b);
 	buf_release(&batch);
 }
@@ -98,6 +99,74 @@ TEST(pack, everything_that_a_batch_has)
 	buf_release(&batch);
 }
 
+/* Every place that is looked for, and none; on both sides of where the numbers end. */
+TEST(pack, places)
+{
+	struct buf b = {0}, batch = {0};
+	uint64_t heap = 0x555500000010, now = 1 << 20;
+
+	for (unsigned i = 0; i < 300; i++) /* each behind the last, of several classes */
+		add_alloc(&b, now++, heap + 64 * i, 40 + i % 3, POOL_HOST);
+	for (unsigned i = 0; i < 40; i++)
+		add_free(&b, now++, heap + 64 * i, POOL_HOST);
+	for (unsigned i = 0; i < 40; i++) /* first in, first out: down the list, then none */
+		add_alloc(&b, now++, heap + 64 * i, 40, POOL_HOST);
+	for (unsigned i = 0; i < 40; i++) { /* the block of another size; how old it is */
+		add_free(&b, now++, heap + 64 * i, POOL_HOST);
+		add_free(&b, now++, heap + 64 * (260 + i), POOL_HOST);
+		add_alloc(&b, now++, heap + 64 * i, 400 + 64 * i, POOL_HOST);
+	}
+	for (unsigned i = 0; i < 40; i++) { /* not of the batch, and at any address */
+		add_free(&b, now++, heap - 977 * i, POOL_HOST);
+		add_alloc(&b, now++, heap - 977 * i, 5, i % 2 ? POOL_HOST : POOL_CUDA);
+		add_alloc(&b, now++, UINT64_MAX - i, UINT64_MAX - i, POOL_HOST);
+		add_free(&b, now++, UINT64_MAX - 100 * i, i % 2 ? POOL_HOST : POOL_CUDA);
+	}
+	add_run(&batch, 0, 7, &b);
+	CHECK(there_and_back(&batch));
+	buf_release(&b);
+	buf_release(&batch);
+}
+
+/* At the beginning of a step, at the time before, neither; forwards and backwards. */
+TEST(pack, times)
+{
+	static const uint64_t times[] = {0,   1,    127,  128,	      128,  130, 256,
+					 256, 1024, 1024, 1 << 20,    1000, 999, 256 * 254,
+					 0,   300,  301,  UINT64_MAX, 0,    128, UINT64_MAX - 127};
+	struct buf b = {0}, batch = {0};
+
+	for (unsigned i = 0; i < 2000; i++)
+		add_alloc(&b, times[i * (1 + i / 100) % (sizeof(times) / sizeof(times[0]))], 16 * i,
+			  8, POOL_HOST);
+	add_run(&batch, 0, 7, &b);
+	CHECK(there_and_back(&batch));
+	buf_release(&b);
+	buf_release(&batch);
+}
+
+/* Records that name the stack that has just come, another, none, and one that nobody knows. */
+TEST(pack, stacks_of_records)
+{
+	static const uint64_t pcs[] = {0x401010, 0x401020, 0x402020};
+	static const uint32_t ids[] = {1, 5, 1, 0, 9, 9, 0, UINT32_MAX, 5};
+	struct buf b = {0}, batch = {0};
+
+	for (unsigned i = 0; i < 200; i++) {
+		buf_clear(&b);
+		if (i % 3 == 0)
+			add_stack(&batch, 0, ids[i / 3 % 9], pcs, 1 + i % 3);
+		for (unsigned k = 0; k < 4; k++) {
+			add_alloc(&b, i, 16 * i, 8, POOL_HOST);
+			((struct rec_alloc *)(b.data + b.len) - 1)->head.stack = ids[(i + k) % 9];
+		}
+		add_run(&batch, 0, 7, &b);
+	}
+	CHECK(there_and_back(&batch));
+	buf_release(&b);
+	buf_release(&batch);
+}
+
 /* Whatever is no batch is not packed, and stays as it is. */
 TEST(pack, what_is_none)
 {
@@ -116,30 +185,63 @@ TEST(pack, what_is_none)
 	buf_release(&b);
 }
 
+typedef int expand_fn(struct pack *p, const char *packed, size_t bytes, const char **out_batch,
+		      size_t *out_bytes);
+
 /* Every byte changed, every length: refused or another batch, never a step outside (ASan). */
+static void damage_every_byte(expand_fn *expand, char *packed, size_t bytes)
+{
+	struct pack *p = pack_new();
+	const char *again;
+	size_t n, before;
+
+	CHECK_INT(expand(p, packed, bytes, &again, &before), 0);
+	char *batch = memcpy(xmalloc(before), again, before);
+	for (size_t i = 0; i < bytes; i++) {
+		CHECK_INT(expand(p, packed, i, &again, &n), -EINVAL);
+		for (unsigned bit = 0; bit < 8; bit++) {
+			packed[i] ^= (char)(1 << bit);
+			(void)expand(p, packed, bytes, &again, &n);
+			packed[i] ^= (char)(1 << bit);
+		}
+	}
+	CHECK_INT(expand(p, packed, bytes, &again, &n), 0);
+	CHECK(n == before && !memcmp(again, batch, n));
+	pack_free(p);
+	free(batch);
+}
+
 TEST(pack, damaged_at_every_byte)
 {
 	struct buf b = {0}, batch = {0}, out = {0};
 	unsigned seed = 2;
-	const char *again;
-	size_t n;
 
 	add_life(&b, 60, &seed);
 	add_run(&batch, 0, 7, &b);
 	struct pack *p = pack_new();
 	CHECK(pack_batch(p, batch.data, batch.len, &out));
-	for (size_t i = 0; i < out.len; i++) {
-		CHECK_INT(pack_expand(p, out.data, i, &again, &n), -EINVAL);
-		for (unsigned bit = 0; bit < 8; bit++) {
-			out.data[i] ^= (char)(1 << bit);
-			(void)pack_expand(p, out.data, out.len, &again, &n);
-			out.data[i] ^= (char)(1 << bit);
-		}
-	}
-	CHECK_INT(pack_expand(p, out.data, out.len, &again, &n), 0);
-	CHECK(n == batch.len && !memcmp(again, batch.data, n));
+	damage_every_byte(pack_expand, out.data, out.len);
 	pack_free(p);
 	buf_release(&b);
 	buf_release(&batch);
 	buf_release(&out);
+}
+
+TEST(pack, version_2_damaged_at_every_byte)
+{
+	struct buf all = {0};
+	unsigned found = 0;
+	struct frame f;
+
+	CHECK_INT(fs_read_file("tests/golden/v2.sonde", 1 << 20, &all, NULL), 0);
+	for (size_t at = sizeof(struct recording_head); at < all.len;
+	     at += sizeof(f) + f.stored_bytes) {
+		memcpy(&f, all.data + at, sizeof(f));
+		if (f.type != FRAME_PACKED_V2)
+			continue;
+		damage_every_byte(pack_expand_v2, all.data + at + sizeof(f), f.stored_bytes);
+		found++;
+	}
+	CHECK(found);
+	buf_release(&all);
 }

@@ -34,6 +34,8 @@ static const struct {
 	{REC_MAP, sizeof(struct rec_map), 0},
 	{REC_USAGE, sizeof(struct rec_usage), 0},
 	{REC_PROCESS, sizeof(struct rec_process), 0},
+	{REC_BLOCK, sizeof(struct rec_block), offsetof(struct rec_block, len)},
+	{REC_STATE, sizeof(struct rec_state), 0},
 };
 
 #define NTYPES (sizeof(types) / sizeof(types[0]))

@@ -44,7 +44,7 @@ void block_steps_range(struct block_steps *s, struct block_process *p, const str
 		s->source = STEPS_BY_RANGE;
 		s->step_start = s->range_starts;
 		s->step_range = row->range;
-		step_begins(p, p->step + 1, c);
+		step_begins(p, row->step ? row->step : p->step + 1, c);
 		return;
 	}
 	if (row->range > s->range_starts + s->range_offset)

@@ -286,7 +286,7 @@ static struct pool_node *pool_of(struct blocks *b, struct block_process *p, cons
 
 /* What the attributes of a MALLOC, FREE or ACCESS row say. */
 struct facts {
-	bool has_id, shadow;
+	bool has_id, shadow, carried;
 	uint64_t id, bytes;
 	const struct attr *owner, *total, *alloc_type;
 };
@@ -307,6 +307,9 @@ static void read_facts(const struct row *row, struct facts *f)
 			break;
 		case ATTR_SHADOW:
 			f->shadow = true;
+			break;
+		case ATTR_CARRIED:
+			f->carried = true;
 			break;
 		case ATTR_OWNER:
 			f->owner = a;
@@ -375,6 +378,7 @@ static void on_malloc(struct blocks *b, const struct row *row, struct block_chan
 	block->stack = stacks_of(&b->stacks, row);
 	block->step = p->step;
 	block->shadow = f.shadow;
+	block->carried = f.carried;
 	block->mapping = f.alloc_type && node->pool.type == TYPE_HOST;
 	apply_owner(b, block, &f);
 	uint64_t old = hmap_put(&p->state->by_key, block->key, (uintptr_t)block);
@@ -386,7 +390,7 @@ static void on_malloc(struct blocks *b, const struct row *row, struct block_chan
 		} /* else it stays in the list of left ones */
 	}
 	count_alive(block, true);
-	node->pool.mallocs++;
+	node->pool.mallocs += !f.carried;
 	note_reserved(&node->pool, &f);
 	*c = (struct block_change){
 		.what = BLOCKS_ALLOC, .process = p, .pool = &node->pool, .block = block};
@@ -421,7 +425,7 @@ static void on_free(struct blocks *b, const struct row *row, struct block_change
 	c->what = left ? BLOCKS_LEFT : BLOCKS_FREE;
 	c->pool = &node->pool;
 	if (!f.shadow) {
-		node->pool.frees++;
+		node->pool.frees += !f.carried;
 		note_reserved(&node->pool, &f);
 	}
 	if (!block || block->state != BLOCK_ALIVE) {

@@ -98,6 +98,7 @@ struct block {
 	uint32_t step; /* in which it was allocated */
 	uint8_t state; /* enum block_state */
 	bool shadow; /* was there when recording began; time_ns is that moment */
+	bool carried; /* was allocated before the part that was kept of the recording */
 	bool mapping; /* of host memory: was mapped, and not allocated */
 	struct block *next; /* of lists in here */
 	uint64_t own[4]; /* the analysis' own, 0 at first */
@@ -123,7 +124,7 @@ struct block_change {
 /* The attributes that blocks_add() reads; those of an analysis come on top. */
 #define BLOCKS_ATTRS                                                                               \
 	(1ull << ATTR_ALLOCATION_ID | 1ull << ATTR_SIZE | 1ull << ATTR_SHADOW |                    \
-	 1ull << ATTR_OWNER | 1ull << ATTR_TOTAL | 1ull << ATTR_ALLOC_TYPE)
+	 1ull << ATTR_CARRIED | 1ull << ATTR_OWNER | 1ull << ATTR_TOTAL | 1ull << ATTR_ALLOC_TYPE)
 
 /* Everything that is known; others only read the first part. */
 struct blocks {

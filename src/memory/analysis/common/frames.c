@@ -239,7 +239,7 @@ bool frame_is_interpreter(const struct frame_line *line, bool *out_evaluates)
 	*out_evaluates = false;
 	if (!take_c(line, &f))
 		return false;
-	*out_evaluates = begins_with(f.function, "_PyEval_EvalFrame") ||
+	*out_evaluates = begins_with(f.function, "_PyEval_EvalFrameDefault") ||
 			 begins_with(f.function, "_TAIL_CALL_");
 	return *out_evaluates || begins_with(f.module, "python") ||
 	       begins_with(f.module, "libpython");

@@ -397,7 +397,8 @@ static int no_calls(const struct compare *c, struct err *err)
 		"compares kernels, --level=site call sites",
 		c->level & COMPARE_KERNELS ? ", KERNEL_LAUNCH" : "",
 		asked ? "they were asked for, but the jobs announced no operators"
-		      : "operators are recorded with --events=launch");
+		      : "they are recorded with --events=launch, where the job announces "
+			"operators");
 }
 
 static size_t calls_of(const struct compare_input *in)

@@ -32,6 +32,8 @@
  *	differences_total, differences[]   the `top` largest: event, name, device, base_call,
  *	               compare_call, base_bytes, compare_bytes (null: not there), diff_bytes
  *	notes[]
+ *	incomplete     a sentence (memory/analysis/processes/loss.h), or null
+ *	lost           base, compare
  */
 #ifndef SONDE_MEMORY_ANALYSIS_COMPARE_COMPARE_H
 #define SONDE_MEMORY_ANALYSIS_COMPARE_COMPARE_H
@@ -45,6 +47,7 @@
 #include "memory/dump/row.h"
 
 struct compare;
+struct input_choice;
 
 enum compare_side { COMPARE_BASE, COMPARE_OTHER };
 enum compare_level {
@@ -66,11 +69,15 @@ void compare_restart(struct compare *c, enum compare_side side);
 /*
  * The rows of a file, a recording or a directory, again if they are not in order. A directory stands
  * for its newest dump, with those of the other devices of its process, or its newest recording; for
- * call sites the recording comes first, which has all processes. A recorder that is still finishing
+ * call sites, and for chosen processes, the recording comes first, which has all processes. A recorder that is still finishing
  * its files is waited for.
  */
-int compare_read(struct compare *c, enum compare_side side, const char *path, unsigned wait_s,
-		 struct err *err);
+struct compare_input_options {
+	unsigned wait_s; /* for a recorder that is still finishing its files */
+	struct input_choice *choice; /* of processes; NULL: all */
+};
+int compare_read(struct compare *c, enum compare_side side, const char *path,
+		 const struct compare_input_options *options, struct err *err);
 
 /* A sentence for the reader. */
 void compare_note(struct compare *c, const char *text);

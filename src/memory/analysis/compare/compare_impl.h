@@ -11,6 +11,7 @@
 #include "memory/analysis/compare/align.h"
 #include "memory/analysis/compare/compare.h"
 #include "memory/analysis/compare/sites.h"
+#include "memory/analysis/processes/loss.h"
 #include "memory/options/asked.h"
 
 #define SIDES 2
@@ -53,6 +54,7 @@ struct compare_input {
 	bool unordered, sorting;
 	uint64_t framework_rows, atb_rows;
 	struct mem_asked asked;
+	struct loss loss;
 };
 
 struct compare_counts {

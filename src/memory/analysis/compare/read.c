@@ -138,6 +138,7 @@ out:
 struct reading {
 	struct compare *compare;
 	enum compare_side side;
+	const struct input_choice *choice;
 	struct buf notes;
 };
 
@@ -177,7 +178,9 @@ static void on_lost_more(void *arg)
 
 static int read_files(struct reading *rd, const struct input_paths *files, struct err *err)
 {
-	struct input_sink sink = {.asked = &rd->compare->input[rd->side].asked,
+	struct input_sink sink = {.choice = rd->choice,
+				  .loss = &rd->compare->input[rd->side].loss,
+				  .asked = &rd->compare->input[rd->side].asked,
 				  .row = on_row,
 				  .note = on_note,
 				  .lost = on_lost,
@@ -202,17 +205,29 @@ static void add_notes(struct compare *c, const char *lines)
 	}
 }
 
-int compare_read(struct compare *c, enum compare_side side, const char *path, unsigned wait_s,
-		 struct err *err)
+static int choose_processes(const struct input_paths *files, struct input_choice *choice,
+			    struct err *err)
 {
-	struct reading rd = {.compare = c, .side = side};
-	struct input_paths files = {0};
-	int r = find_files(path, wait_s, c->sites != NULL, &files, err);
+	input_choice_reset(choice);
+	return input_choose(files->list[0], choice, err);
+}
 
+int compare_read(struct compare *c, enum compare_side side, const char *path,
+		 const struct compare_input_options *options, struct err *err)
+{
+	struct input_choice *choice = options->choice;
+	struct reading rd = {.compare = c, .side = side, .choice = choice};
+	struct input_paths files = {0};
+	bool chosen = choice && (choice->pid || choice->by_rank);
+	int r = find_files(path, options->wait_s, c->sites || chosen, &files, err);
+
+	if (r == 0 && chosen)
+		r = choose_processes(&files, choice, err);
 	if (r == 0)
 		r = read_files(&rd, &files, err);
 	if (r == 0 && compare_unordered(c, side)) {
 		compare_restart(c, side);
+		c->input[side].loss = (struct loss){0};
 		buf_clear(&rd.notes);
 		r = read_files(&rd, &files, err);
 	}

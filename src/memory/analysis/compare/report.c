@@ -261,12 +261,32 @@ static void print_notes(const struct view *g)
 	}
 }
 
+static void say_loss(const struct compare *c, struct buf *out)
+{
+	loss_say(&c->input[COMPARE_BASE].loss, "base", out);
+	say(out, out->len && loss_any(&c->input[COMPARE_OTHER].loss) ? " " : "");
+	loss_say(&c->input[COMPARE_OTHER].loss, "compare", out);
+}
+
+/* Before the answer, which is from what is left. */
+static void print_loss(const struct view *g)
+{
+	struct buf t = {0};
+
+	say_loss(g->c, &t);
+	if (t.len) {
+		report_paragraph(&g->report, 0, &t);
+		report_say(&g->report, "\n");
+	}
+}
+
 void compare_text(const struct compare *c, unsigned top, bool colour, struct buf *out)
 {
 	struct analysis_style style = {.colour = colour, .top = top};
 	struct view g = {report_begin(&style, out), c};
 	size_t n, total;
 
+	print_loss(&g);
 	if (c->sites) {
 		sites_text(c->sites, &g.report);
 		print_notes(&g);
@@ -284,6 +304,19 @@ void compare_text(const struct compare *c, unsigned top, bool colour, struct buf
 	print_notes(&g);
 }
 
+static void put_loss(const struct compare *c, json_t *o)
+{
+	json_t *lost = json_object();
+	struct buf t = {0};
+
+	say_loss(c, &t);
+	put_text(o, "incomplete", t.len ? buf_str(&t) : NULL);
+	json_object_set_new(lost, "base", loss_value(&c->input[COMPARE_BASE].loss));
+	json_object_set_new(lost, "compare", loss_value(&c->input[COMPARE_OTHER].loss));
+	json_object_set_new(o, "lost", lost);
+	buf_release(&t);
+}
+
 json_t *compare_json(const struct compare *c, unsigned top)
 {
 	static const struct field pair_fields[] = {
@@ -295,6 +328,7 @@ json_t *compare_json(const struct compare *c, unsigned top)
 	json_t *o = json_object();
 	size_t n, total;
 
+	put_loss(c, o);
 	put_bool(o, "identical", !compare_differences(c));
 	put_text(o, "what", compare_noun(c));
 	if (c->sites) {

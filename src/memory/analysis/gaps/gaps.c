@@ -20,8 +20,10 @@ struct gap_record {
 
 /* What hangs on a pool. */
 struct gap_pool {
-	uint64_t min_bytes, max_bytes; /* since the last step end */
+	uint64_t level; /* in use after the newest row */
+	uint64_t min_bytes, max_bytes; /* since the last step end, the level there included */
 	bool any; /* they are set */
+	bool carried; /* blocks of a dropped part came last: the level is not known */
 	uint32_t steps; /* that are compared */
 	struct gap_record min, max;
 };
@@ -40,18 +42,25 @@ static struct gap_pool *gap_of(struct block_pool *pool)
 
 /* --- rows --- */
 
-static void count_used(struct block_pool *pool, const struct row *row)
+/* A step begins with what the one before left: a pool that changes once within it does change. */
+static void count_used(struct block_pool *pool, const struct row *row, bool in_steps)
 {
 	const struct attr *a = row_attr(row, pool->type == TYPE_HOST ? ATTR_TOTAL : ATTR_USED);
 	struct gap_pool *g = gap_of(pool);
 
 	if (!a || a->kind != ATTR_NUMBER)
 		return;
-	if (!g->any || a->number < g->min_bytes)
-		g->min_bytes = a->number;
-	if (!g->any || a->number > g->max_bytes)
-		g->max_bytes = a->number;
-	g->any = true;
+	if (in_steps) {
+		if (!g->any)
+			g->min_bytes = g->max_bytes = g->carried ? a->number : g->level;
+		if (a->number < g->min_bytes)
+			g->min_bytes = a->number;
+		if (a->number > g->max_bytes)
+			g->max_bytes = a->number;
+		g->any = true;
+	}
+	g->level = a->number;
+	g->carried = false;
 }
 
 static void close_step(struct gap_pool *g, uint32_t step)
@@ -70,14 +79,23 @@ static void close_step(struct gap_pool *g, uint32_t step)
 	g->min_bytes = g->max_bytes = 0;
 }
 
+/* Blocks of a dropped part come first, one by one, where the kept part begins: no step did that. */
+static void count_change(const struct block_change *c, const struct row *row)
+{
+	if (c->what == BLOCKS_ALLOC && row_attr(row, ATTR_CARRIED))
+		gap_of(c->pool)->carried = true;
+	else
+		count_used(c->pool, row, c->process->step >= 2);
+}
+
 static void gap_row(struct analysis *a, const struct row *row)
 {
 	struct gap *g = (struct gap *)a;
 	struct block_change c;
 	enum block_what what = blocks_add(g->base.blocks, row, &c);
 
-	if ((what == BLOCKS_ALLOC || what == BLOCKS_FREE) && c.process->step >= 2)
-		count_used(c.pool, row);
+	if (what == BLOCKS_ALLOC || what == BLOCKS_FREE)
+		count_change(&c, row);
 	if (c.step_ended < 2)
 		return;
 	for (size_t i = 0; i < c.process->npools; i++)
@@ -153,7 +171,7 @@ static void say_pool(const struct gap *g, const struct block_pool *pool, struct 
 	say(out, "Within a step, the {} memory of process {} on device {} ", POOL(pool->type),
 	    NUMBER(pool->process->pid), DEVICE(pool->device->device));
 	if (p->min.ratio == 1) {
-		say(out, "does not change at all.");
+		say(out, "does not change.");
 		return;
 	}
 	say(out, "falls to ");

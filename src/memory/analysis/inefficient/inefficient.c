@@ -207,7 +207,7 @@ static bool is_finding(const struct block *block, const struct use *u, enum inef
 {
 	uint32_t life = end_call - u->malloc_call;
 
-	if (!w->calls || block->shadow || w->calls <= life / 2)
+	if (!w->calls || block->shadow || block->carried || w->calls <= life / 2)
 		return false;
 	if (kind == INEFFICIENT_LATE)
 		return w->calls >= MIN_CALLS;
@@ -270,7 +270,8 @@ static void on_alloc(struct block_process *p, const struct row *row, struct bloc
 	if (!c)
 		return;
 	/* One that was there before was not allocated now. */
-	u.malloc_call = block->shadow ? c->calls : inefficient_call(p, row, c, &u.malloc_op);
+	u.malloc_call = block->shadow || block->carried ? c->calls
+							: inefficient_call(p, row, c, &u.malloc_op);
 	if (!c->has_ops)
 		u.flags |= USE_SET_UP;
 	u.last_call = u.malloc_call;
@@ -585,6 +586,7 @@ static bool inefficient_judged(struct analysis *a)
 static void inefficient_asked(struct analysis *base, const struct mem_asked *asked)
 {
 	((struct inefficient *)base)->accesses_asked = asked->known && asked->accesses;
+	((struct inefficient *)base)->operators_asked = asked->known && asked->operators;
 }
 
 static const struct analysis_ops ops = {

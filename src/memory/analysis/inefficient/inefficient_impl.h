@@ -130,7 +130,8 @@ struct inefficient {
 	struct text_numbers names; /* of operators */
 	uint64_t operators;
 	uint64_t marked;
-	bool accesses_asked; /* of the recording: not having them says something of the job */
+	bool accesses_asked,
+		operators_asked; /* of the recording: not having them says something of the job */
 	struct block_process *last_found; /* by inefficient_of() */
 	char tags[64][64]; /* texts of the attribute */
 };

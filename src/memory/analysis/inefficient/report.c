@@ -307,8 +307,10 @@ static void print_remarks(const struct view *g)
 		    COUNT_OF(blocks, "block"), BYTES(bytes), TEXT(words_was(blocks)),
 		    TEXT(blocks == 1 ? "it" : "them"));
 	if (!g->v->a->operators)
-		say(&t, "No operators were recorded, so each access counts as a call of its own; "
-			"--events=launch records them.\n");
+		say(&t,
+		    "No operators were recorded, so each access counts as a call of its own; {}.\n",
+		    TEXT(g->v->a->operators_asked ? "the job announced none"
+						  : "--events=launch records them"));
 	if (g->v->sites.n && verdict_stacks(g->v)->count < 2) {
 		for (size_t i = 0; i < b->nprocesses; i++)
 			python |= words_is_python(b->processes[i]->command);

@@ -319,13 +319,16 @@ static void on_end(const struct block_change *c)
 	count_freed(leak_site_of(b), c->process->step > b->step ? c->process->step - b->step : 0);
 }
 
-static void on_step_end(struct leaks *l, struct block_process *p, uint32_t step, uint64_t time_ns)
+static void on_step_end(struct leaks *l, struct block_process *p, uint32_t step,
+			const struct row *row)
 {
 	struct leak_process *own = process_of(p);
+	/* Of steps that were dropped, those have rows whose blocks are alive. */
+	bool skips = step > own->last_step && row_attr(row, ATTR_CARRIED);
 
-	own->ends++;
+	own->ends += skips ? step - own->last_step : 1;
 	own->last_step = step;
-	own->end_ns = time_ns;
+	own->end_ns = row->time_ns;
 	for (size_t i = 0; i < p->ndevices; i++)
 		blocks_hold(l->base.blocks, p->devices[i]);
 	for (size_t i = 0; i < p->npools; i++)
@@ -351,7 +354,7 @@ static void leaks_row(struct analysis *a, const struct row *row)
 		break;
 	}
 	if (c.step_ended)
-		on_step_end(l, c.process, c.step_ended, row->time_ns);
+		on_step_end(l, c.process, c.step_ended, row);
 }
 
 static size_t leaks_findings(struct analysis *a)

@@ -347,6 +347,30 @@ static void count_rest(struct leaks *l, struct block_process *p, struct leak_res
 	free(list.at);
 }
 
+const struct leak_rest *leak_rest_of(const struct leak_answer *a, const struct leak_site *s)
+{
+	for (size_t i = 0; i < a->nrests; i++)
+		if (a->rests[i].process == s->pool->process)
+			return &a->rests[i];
+	return NULL;
+}
+
+struct leak_held leak_left_at_end(const struct leak_answer *a, const struct leak_site *s)
+{
+	const struct leak_rest *rest = leak_rest_of(a, s);
+	struct leak_held held = {0};
+
+	for (size_t i = 0; rest && i < rest->n; i++) {
+		const struct leak_left *left = &rest->list[i];
+
+		if (left->carved || (left->site != s && left->site->parent != s))
+			continue;
+		held.blocks += left->blocks;
+		held.bytes += left->bytes;
+	}
+	return held;
+}
+
 void leaks_judge(struct leaks *l, struct leak_answer *out)
 {
 	size_t n = l->base.blocks->nprocesses;

@@ -36,7 +36,9 @@
  *	  site              pid, device, pool, kind ("growth", "once", "stopped", "rolling",
  *	                    "held_by_pool"), pinned, blocks, bytes, steps (in how many of them the
  *	                    blocks were allocated), first_step, last_step, span_steps (how many
- *	                    there were to lose memory in), bytes_per_step, freed_blocks,
+ *	                    there were to lose memory in), bytes_per_step, left_at_end (of the
+ *	                    site, {blocks, bytes}: also what does not count; not "held_by_pool"),
+ *	                    freed_blocks,
  *	                    longest_life_steps (of a block that was freed), block_bytes (null if
  *	                    they differ), where (or null), c_stack[], python_stack[]
  *	processes[]         pid, command (or null), steps_ended, last_step,

@@ -2,7 +2,7 @@
 /*
  * The inside of the leak analysis. follow.c follows the rows and keeps a leak_site for every call
  * site; judge.c takes the blocks of the last step end and finds out what each call site does;
- * report.c writes text and JSON.
+ * report.c writes text, json.c JSON.
  */
 #ifndef SONDE_MEMORY_ANALYSIS_LEAKS_LEAKS_IMPL_H
 #define SONDE_MEMORY_ANALYSIS_LEAKS_LEAKS_IMPL_H
@@ -132,7 +132,30 @@ void leaks_judge(struct leaks *l, struct leak_answer *out);
 void leak_answer_release(struct leak_answer *a);
 int leak_left_order(const void *pa, const void *pb); /* for qsort(): the largest first */
 
-/* --- report.c --- */
+/* What was left in all at the end of its process of what a call site had allocated; of a site that
+ * stands for several sizes, all of them. */
+const struct leak_rest *leak_rest_of(const struct leak_answer *a, const struct leak_site *s);
+struct leak_held leak_left_at_end(const struct leak_answer *a, const struct leak_site *s);
+
+static inline bool leak_has_steps(const struct leak_rest *rest)
+{
+	const struct leak_process *own = rest->process->own;
+
+	return own && own->ends;
+}
+
+/* Is it listed: not what pools were cut from, and of the driver where only that is asked for? */
+static inline bool leak_is_listed(const struct leak_left *left, bool driver)
+{
+	return !left->carved && (!driver || blocks_is_device(left->site->pool->type));
+}
+
+static inline const struct stacks *leaks_stacks(const struct leaks *l)
+{
+	return &l->base.blocks->stacks;
+}
+
+/* --- report.c, json.c --- */
 
 void leaks_text(struct analysis *a, const struct analysis_style *style, struct buf *out);
 json_t *leaks_json(struct analysis *a, unsigned top);

@@ -1,33 +1,24 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-/*
- * The leaks as text (an answer, the lines that scripts look for, the call sites and what is left)
- * and as JSON; leaks.h names its keys.
- */
+/* The leaks as text: an answer, the lines that scripts look for, the call sites and what is left. */
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "base/mem.h"
-#include "formats/json_value.h"
-#include "memory/analysis/common/fields.h"
+#include "memory/analysis/common/report.h"
 #include "memory/analysis/leaks/leaks_impl.h"
 #include "memory/analysis/processes/processes.h"
 #include "wire/record.h"
 
 #define MAX_SAID 3 /* call sites in the first paragraph */
 #define MAX_LINES 100 /* of single blocks, for each device */
-#define MAX_ALLOCATIONS 100 /* of a call site, in JSON */
 #define MIB 1048576.0
+#define HELPER_BYTES (1ull << 20) /* processes that left less are not listed */
 
 struct view {
 	struct report report;
 	const struct leaks *l;
 	const struct leak_answer *a;
 };
-
-static const struct stacks *stacks_of_leaks(const struct leaks *l)
-{
-	return &l->base.blocks->stacks;
-}
 
 /* What stands for the call site of blocks without a call stack; block_bytes 0: sizes differ. */
 static void say_size(struct buf *out, const struct leak_site *s, uint64_t block_bytes)
@@ -56,7 +47,7 @@ static void say_leak(const struct view *g, const struct leak_finding *f, struct 
 	else
 		say(out, " per step on average (in {} of {}): ", COUNT(f->steps),
 		    COUNT_OF(f->span_steps, "step"));
-	if (!stacks_where(stacks_of_leaks(g->l), s->stack, out))
+	if (!stacks_where(leaks_stacks(g->l), s->stack, out))
 		say_size(out, s, f->block_bytes);
 	say(out, ", {} ({}) since step {}.", COUNT_OF(f->blocks, "block"), BYTES(f->bytes),
 	    NUMBER(f->first_step));
@@ -80,13 +71,6 @@ static void say_leaks(const struct view *g, struct buf *out)
 		    TEXT(more == 1 ? "loses" : "lose"), BYTES(rest));
 }
 
-static bool has_steps(const struct leak_rest *rest)
-{
-	const struct leak_process *own = rest->process->own;
-
-	return own && own->ends;
-}
-
 /* How many processes had steps, and how many the least and the most. */
 struct steps {
 	size_t processes;
@@ -101,7 +85,7 @@ static struct steps count_steps(const struct view *g)
 		const struct block_process *p = g->a->rests[i].process;
 		const struct leak_process *own = p->own;
 
-		if (!has_steps(&g->a->rests[i]))
+		if (!leak_has_steps(&g->a->rests[i]))
 			continue;
 		s.processes++;
 		s.pid = p->pid;
@@ -134,7 +118,6 @@ static void say_no_steps(const struct view *g, struct buf *out)
 		say(out, " Everything that was allocated was freed again.");
 }
 
-/* Where much was not seen, "no leaks" would be about the rest alone. */
 /* Of a Python process whose host memory was recorded, but not its objects. */
 static bool has_unseen_objects(const struct view *g)
 {
@@ -154,6 +137,7 @@ static bool has_unseen_objects(const struct view *g)
 	return false;
 }
 
+/* Where much was not seen, "no leaks" would be about the rest alone. */
 static bool say_uncovered(const struct view *g, struct buf *out)
 {
 	const struct processes *ps = g->l->base.processes;
@@ -286,7 +270,7 @@ static void print_blocks(const struct view *g)
 
 static void print_frames(const struct view *g, const struct leak_site *s, uint64_t block_bytes)
 {
-	struct stack stack = stacks_get(stacks_of_leaks(g->l), s->stack);
+	struct stack stack = stacks_get(leaks_stacks(g->l), s->stack);
 
 	report_stack(&g->report, 6, stack);
 	if (stack.py || stack.c)
@@ -313,6 +297,24 @@ static void print_steps(const struct view *g, const struct leak_finding *f)
 		print(g, "steps {} to {}", NUMBER(f->first_step), NUMBER(f->last_step));
 }
 
+/* `sonde mem show` counts what was left, so it is said why that is another number. */
+static void print_left_at_end(const struct view *g, const struct leak_finding *f)
+{
+	struct leak_held left = leak_left_at_end(g->a, f->site);
+	const struct leak_rest *rest = leak_rest_of(g->a, f->site);
+
+	if (left.blocks == f->blocks)
+		return;
+	print(g, "      {}: {}; ", TEXT(rest->running ? "Alive now" : "Left at the end"),
+	      HELD(left.bytes, left.blocks));
+	if (left.blocks > f->blocks)
+		print(g, "{} of them {} not counted here (first step, or too young)\n",
+		      COUNT(left.blocks - f->blocks),
+		      TEXT(left.blocks - f->blocks == 1 ? "is" : "are"));
+	else
+		print(g, "the others were freed after the last step\n");
+}
+
 static void print_growing(const struct view *g)
 {
 	size_t n = g->a->growing, top = g->report.style->top;
@@ -328,6 +330,7 @@ static void print_growing(const struct view *g)
 		print(g, ", {} per step, ", BYTES(f->bytes_per_step));
 		print_steps(g, f);
 		print(g, "\n");
+		print_left_at_end(g, f);
 		print_frames(g, f->site, f->block_bytes);
 	}
 	if (n > top)
@@ -382,16 +385,10 @@ static void print_not_growing(const struct view *g)
 
 /* --- what was left at the end --- */
 
-/* Is it listed: not what pools were cut from, and of the driver where only that is asked for? */
-static bool is_listed(const struct leak_left *left, bool driver)
-{
-	return !left->carved && (!driver || blocks_is_device(left->site->pool->type));
-}
-
 /* Equal for call sites that read the same. */
 static uint64_t looks_of(const struct view *g, const struct leak_site *s)
 {
-	uint64_t h = report_stack_hash(stacks_get(stacks_of_leaks(g->l), s->stack));
+	uint64_t h = report_stack_hash(stacks_get(leaks_stacks(g->l), s->stack));
 
 	if (!s->stack && !s->before)
 		h += s->size * 2 + s->is_parent + 1;
@@ -409,7 +406,7 @@ static struct leak_left *list_left(const struct view *g, const struct leak_rest 
 	for (size_t i = 0; i < rest->n; i++) {
 		const struct leak_left *left = &rest->list[i];
 
-		if (!is_listed(left, driver))
+		if (!leak_is_listed(left, driver))
 			continue;
 		uint64_t looks = looks_of(g, left->site), at = hmap_get(&seen, looks);
 		if (at == HMAP_NONE) {
@@ -448,14 +445,20 @@ static void print_left_of(const struct view *g, const struct leak_rest *rest, bo
 static void print_without_steps(const struct view *g)
 {
 	bool none = !count_steps(g).processes;
-	size_t n = 0, top = g->report.style->top;
+	size_t n = 0, helpers = 0, top = g->report.style->top;
 
 	if (!g->l->dumped) /* allocations were not asked for: what is left of them is not listed */
 		return;
 	for (size_t i = 0; i < g->a->nrests; i++) {
 		const struct leak_rest *rest = &g->a->rests[i];
 
-		if (has_steps(rest) || !rest->blocks || n++ >= top)
+		if (leak_has_steps(rest) || !rest->blocks)
+			continue;
+		if (rest->bytes < HELPER_BYTES && (n || !none)) { /* the largest come first */
+			helpers++;
+			continue;
+		}
+		if (n++ >= top)
 			continue;
 		if (n == 1)
 			report_title(&g->report,
@@ -469,6 +472,10 @@ static void print_without_steps(const struct view *g)
 	}
 	if (n > top && top)
 		print(g, "  and {} more processes\n", NUMBER(n - top));
+	if (helpers && top)
+		print(g, "{}{} helper process{} that left less than {}\n",
+		      TEXT(n ? "  and " : "\nNot listed: "), NUMBER(helpers),
+		      TEXT(helpers == 1 ? "" : "es"), BYTES(HELPER_BYTES));
 }
 
 static void print_driver_left(const struct view *g)
@@ -497,7 +504,7 @@ static void print_driver_left(const struct view *g)
 			print(g, "{} that pools have cut their blocks from",
 			      HELD(rest->carved.bytes, rest->carved.blocks));
 		print(g, ".\n");
-		if (has_steps(rest) || console) /* else they are in the list above */
+		if (leak_has_steps(rest) || console) /* else they are in the list above */
 			print_left_of(g, rest, true);
 	}
 }
@@ -544,113 +551,4 @@ void leaks_text(struct analysis *a, const struct analysis_style *style, struct b
 	}
 	print_driver_left(&g);
 	leak_answer_release(&answer);
-}
-
-/* --- JSON --- */
-
-static const struct field allocation_fields[] = {
-	FIELD_AS("address", FIELD_ADDRESS, struct block, ptr),
-	FIELDS(struct block, bytes, step),
-	FIELD("kernel", struct block, kernels),
-	FIELDS(struct block, row, time_ns),
-	{0},
-};
-
-static const struct field finding_fields[] = {
-	FIELDS(struct leak_finding, blocks, bytes, steps, first_step, last_step, span_steps,
-	       bytes_per_step),
-	{0},
-};
-
-static json_t *finding_value(const struct leaks *l, const struct leak_finding *f)
-{
-	static const char *const kinds[] = {"growth", "once", "stopped", "rolling", "held_by_pool"};
-	json_t *o = json_object();
-
-	put_in_pool(o, f->site->pool);
-	put_bool(o, "pinned", f->site->pinned);
-	put_text(o, "kind", kinds[f->kind]);
-	fields_put(o, finding_fields, f, NULL);
-	put_number(o, "freed_blocks", f->site->freed_at_end);
-	put_number(o, "longest_life_steps", f->site->life_at_end);
-	put_known(o, "block_bytes", f->block_bytes, f->block_bytes);
-	put_stack(o, stacks_of_leaks(l), f->site->stack);
-	if (f->kind == LEAK_GROWTH)
-		PUT_LIST(o, "allocations",
-			 f->blocks < MAX_ALLOCATIONS ? f->blocks : MAX_ALLOCATIONS,
-			 fields_object(allocation_fields, f->list[i], NULL));
-	return o;
-}
-
-/* The driver's alone, or all; never those that pools were cut from. */
-static json_t *left_sites(const struct leaks *l, const struct leak_rest *rest, bool driver,
-			  unsigned top)
-{
-	json_t *list = json_array();
-
-	for (size_t i = 0; i < rest->n && json_array_size(list) < top; i++) {
-		const struct leak_left *left = &rest->list[i];
-		json_t *o;
-
-		if (!is_listed(left, driver))
-			continue;
-		o = json_object();
-		put_device(o, left->site->pool->device->device);
-		put_pool(o, left->site->pool->type);
-		put_bool(o, "pinned", left->site->pinned);
-		put_number(o, "blocks", left->blocks);
-		put_number(o, "bytes", left->bytes);
-		put_stack(o, stacks_of_leaks(l), left->site->stack);
-		json_array_append_new(list, o);
-	}
-	return list;
-}
-
-static json_t *process_value(const struct leaks *l, const struct leak_rest *rest, unsigned top)
-{
-	const struct leak_process *own = rest->process->own;
-	json_t *o = json_object(), *left = json_object(), *driver = json_object();
-
-	put_number(o, "pid", rest->process->pid);
-	put_text(o, "command", rest->process->command);
-	put_number(o, "steps_ended", own ? own->ends : 0);
-	put_number(o, "last_step", own ? own->last_step : 0);
-	put_number(left, "blocks", rest->blocks);
-	put_number(left, "bytes", rest->bytes);
-	json_object_set_new(o, "left_at_end", left);
-	put_number(driver, "blocks", rest->driver.blocks);
-	put_number(driver, "bytes", rest->driver.bytes);
-	put_number(driver, "pool_blocks", rest->carved.blocks);
-	put_number(driver, "pool_bytes", rest->carved.bytes);
-	json_object_set_new(driver, "places", left_sites(l, rest, true, top));
-	json_object_set_new(o, "driver_left", driver);
-	if (!has_steps(rest))
-		json_object_set_new(o, "left_places", left_sites(l, rest, false, top));
-	return o;
-}
-
-json_t *leaks_json(struct analysis *a, unsigned top)
-{
-	struct leaks *l = (struct leaks *)a;
-	json_t *o = json_object(), *leaks = json_array(), *kept = json_array();
-	struct leak_answer answer;
-
-	leaks_judge(l, &answer);
-	put_number(o, "findings", answer.growing);
-	put_number(o, "ignored_places", answer.ignored);
-	for (size_t i = 0; i < answer.nfindings; i++) {
-		const struct leak_finding *f = &answer.findings[i];
-
-		if (f->ignored)
-			continue;
-		if (f->kind == LEAK_GROWTH)
-			json_array_append_new(leaks, finding_value(l, f));
-		else if (json_array_size(kept) < top)
-			json_array_append_new(kept, finding_value(l, f));
-	}
-	json_object_set_new(o, "leaks", leaks);
-	json_object_set_new(o, "kept", kept);
-	PUT_LIST(o, "processes", answer.nrests, process_value(l, &answer.rests[i], top));
-	leak_answer_release(&answer);
-	return o;
 }

@@ -20,6 +20,11 @@ static uint64_t group_limit(const struct oom *o, const struct oom_incident *i, u
 	return p->last.usage.group_limit_bytes;
 }
 
+bool oom_host_is_oversized(const struct oom_incident *i)
+{
+	return i->requested >= TOO_MUCH || (i->machine_bytes && i->requested > i->machine_bytes);
+}
+
 static bool is_data_limit(const struct oom_incident *i)
 {
 	return strstr(i->function, "RLIMIT_DATA") != NULL;
@@ -33,6 +38,13 @@ void oom_host_reason(const struct oom *o, const struct oom_incident *i, struct b
 		say(out, "no process can have that much: the size was computed wrongly.");
 		return;
 	}
+	if (oom_host_is_oversized(i)) {
+		say(out,
+		    "{} were asked for, and the machine has {} in all, memory and swap: it could "
+		    "never have been given.",
+		    BYTES(i->requested), BYTES(i->machine_bytes));
+		return;
+	}
 	if (i->has_blocks)
 		say(out, "recorded blocks of this process hold {}", BYTES(i->own_bytes));
 	else
@@ -42,6 +54,8 @@ void oom_host_reason(const struct oom *o, const struct oom_incident *i, struct b
 		    TEXT(is_data_limit(i) ? "of data (RLIMIT_DATA, ulimit -d)"
 					  : "of address space, libraries and reservations "
 					    "included (RLIMIT_AS, ulimit -v)"));
+	if (i->limit && i->space_bytes)
+		say(out, ", of which {} were in use", BYTES(i->space_bytes));
 	if (group != NO_GROUP) {
 		say(out, "; its control group may have {}", BYTES(group));
 		if (used != USAGE_UNKNOWN)
@@ -57,7 +71,7 @@ void oom_host_advice(const struct oom *o, const struct oom_incident *i, struct b
 {
 	const struct oom_block *b = i->largest.n ? &i->largest.list[0] : NULL;
 
-	if (i->requested >= TOO_MUCH) {
+	if (oom_host_is_oversized(i)) {
 		say(out, "Look at how the size is computed; a negative number is a huge one here.");
 		return;
 	}

@@ -163,6 +163,11 @@ static struct oom_incident *new_incident(struct oom *o, struct block_process *p,
 	read_function(row, i->function);
 	if (!strcmp(i->function, POOL_FUNCTION) || i->device == DEV_HOST)
 		row_number(row, ATTR_FLAG, &i->limit);
+	if (i->device == DEV_HOST) {
+		row_number(row, ATTR_USED, &i->space_bytes);
+		if (!row_number(row, ATTR_TOTAL_MEM, &i->machine_bytes))
+			row_number(row, ATTR_TOTAL, &i->machine_bytes); /* so in 26.0 */
+	}
 	LIST_ADD(o->incidents, o->nincidents, o->incidents_cap, i);
 	return i;
 }

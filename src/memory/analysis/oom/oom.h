@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
  * Why memory ran out: every request that the driver refused (OOM_TRIGGER rows), what was there at
- * that moment, and one of four verdicts with the numbers that prove it:
+ * that moment, and one of five verdicts with the numbers that prove it:
  *
  *	leak            what was allocated step by step and never freed would have been enough
  *	fragmentation   enough is free inside a pool, or on the device, but in pieces
  *	other process   without what others hold on the device the request would have fitted
+ *	oversized request  more than the device, or the machine, has in all
  *	real exhaustion none of these: the job needs more than there is
  *
  * The first that applies is given. Requests of one process for the same size, less than two seconds
@@ -28,6 +29,7 @@
  *			verdict ("real exhaustion", …), reason, advice, own_view_only
  *	  device_memory	total_bytes (or what the process may use of them), process_bytes,
  *			outside_bytes (its context and libraries), others_bytes, limit_bytes,
+ *			space_bytes (of the host: in use of what is limited), machine_bytes,
  *			free_bytes
  *	  pools[]	pool, reserved_bytes, allocated_bytes, blocks, free_bytes, free_pieces,
  *			largest_free_bytes (the last three null where the pool's memory is not seen)

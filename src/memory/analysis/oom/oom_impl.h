@@ -52,6 +52,9 @@ struct oom_incident {
 	uint64_t requested;
 	char function[OOM_FUNCTION_BYTES];
 	uint64_t limit; /* bytes that the pool may have in all; 0: not known */
+	/* Host memory: in use of what is limited (else of address space), memory and swap of the
+	 * machine; 0: not known. */
+	uint64_t space_bytes, machine_bytes;
 	bool open; /* the thread has not allocated anything since */
 	bool granted;
 	uint64_t given_back; /* bytes that went back to the driver in between */
@@ -104,12 +107,20 @@ void oom_list_offer(struct oom_list *l, const struct oom_block *b,
 /* Processes that the kernel killed because their control group had no more memory. */
 size_t oom_group_kills(const struct oom *o);
 
-/* host.c: the sentences about host memory. */
+/* host.c: requests for host memory. */
+bool oom_host_is_oversized(const struct oom_incident *i); /* the machine has less in all */
 void oom_host_reason(const struct oom *o, const struct oom_incident *i, struct buf *out);
 void oom_host_advice(const struct oom *o, const struct oom_incident *i, struct buf *out);
 
 /* verdict.c */
-enum oom_verdict { OOM_LEAK, OOM_FRAGMENTATION, OOM_OTHER_PROCESS, OOM_EXHAUSTION };
+enum oom_verdict {
+	OOM_LEAK,
+	OOM_FRAGMENTATION,
+	OOM_OTHER_PROCESS,
+	OOM_EXHAUSTION,
+	OOM_OVERSIZED,
+	OOM_VERDICTS,
+};
 
 struct oom_answer {
 	enum oom_verdict verdict;

@@ -76,7 +76,7 @@ static void say_group_kills(const struct oom *o, struct buf *t)
 
 static void print_answer(const struct view *g)
 {
-	uint64_t by_verdict[OOM_EXHAUSTION + 1] = {0}, granted = 0, n = 0, host = 0;
+	uint64_t by_verdict[OOM_VERDICTS] = {0}, granted = 0, n = 0, host = 0;
 	const char *between = "";
 	struct buf t = {0};
 
@@ -89,11 +89,13 @@ static void print_answer(const struct view *g)
 		host += !inc->granted && inc->device == DEV_HOST;
 	}
 	if (n) {
-		say(&t, host == n ? "Host memory ran out "
-			: host	  ? "Memory ran out "
-				  : "Device memory ran out ");
+		say(&t, "{} {} ",
+		    TEXT(host == n ? "Host memory"
+			 : host	   ? "Memory"
+				   : "Device memory"),
+		    TEXT(by_verdict[OOM_OVERSIZED] == n ? "was refused" : "ran out"));
 		say_times(&t, n + g->o->dropped, ":");
-		for (unsigned v = 0; v <= OOM_EXHAUSTION; v++) {
+		for (unsigned v = 0; v < OOM_VERDICTS; v++) {
 			if (!by_verdict[v])
 				continue;
 			say(&t, "{} {}{}", TEXT(between), TEXT(oom_verdict_name(v)),
@@ -341,6 +343,8 @@ static json_t *device_memory_value(const struct oom_incident *i, const struct oo
 	put_known(o, "outside_bytes", i->has_outside, i->outside_bytes);
 	put_known(o, "others_bytes", i->has_others, i->others_bytes);
 	put_known(o, "limit_bytes", i->limit != 0, i->limit);
+	put_known(o, "space_bytes", i->space_bytes != 0, i->space_bytes);
+	put_known(o, "machine_bytes", i->machine_bytes != 0, i->machine_bytes);
 	put_known(o, "free_bytes", a->has_free, a->free_bytes);
 	return o;
 }

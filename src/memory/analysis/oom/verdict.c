@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-/* Which of the four it was, and the sentences that say so. */
+/* Which of the five it was, and the sentences that say so. */
 #include "memory/analysis/oom/oom_impl.h"
 
 #include "memory/analysis/common/memory_words.h"
@@ -16,6 +16,7 @@ const char *oom_verdict_name(enum oom_verdict v)
 		[OOM_FRAGMENTATION] = "fragmentation",
 		[OOM_OTHER_PROCESS] = "other process",
 		[OOM_EXHAUSTION] = "real exhaustion",
+		[OOM_OVERSIZED] = "oversized request",
 	};
 
 	return names[v];
@@ -78,12 +79,16 @@ struct oom_answer oom_answer(const struct oom *o, const struct oom_incident *i)
 			a.free_bytes = oom_less(i->limit, i->own_bytes);
 	}
 	if (i->device == DEV_HOST) { /* of what others have nothing is known, nor of pieces */
-		a.verdict = is_leak(i, &a) ? OOM_LEAK : OOM_EXHAUSTION;
+		a.verdict = oom_host_is_oversized(i) ? OOM_OVERSIZED
+			    : is_leak(i, &a)	     ? OOM_LEAK
+						     : OOM_EXHAUSTION;
 		return a;
 	}
 	a.pool = find_shattered_pool(i);
-	if (a.has_total && i->requested > total)
+	if (a.has_total && i->requested > total) {
+		a.verdict = a.limited ? OOM_EXHAUSTION : OOM_OVERSIZED;
 		return a;
+	}
 	if (is_leak(i, &a))
 		a.verdict = OOM_LEAK;
 	else if (a.pool ||
@@ -141,9 +146,7 @@ static void reason_exhaustion(const struct oom_incident *i, const struct oom_ans
 			      struct buf *out)
 {
 	if (a->has_total && i->requested > a->total_bytes) {
-		say(out,
-		    a->limited ? "{} were asked for, and this process may use of device {} {}."
-			       : "{} were asked for, and device {} has {} in all.",
+		say(out, "{} were asked for, and this process may use of device {} {}.",
 		    BYTES(i->requested), DEVICE(i->device), BYTES(a->total_bytes));
 		return;
 	}
@@ -183,6 +186,12 @@ void oom_reason(const struct oom *o, const struct oom_incident *i, const struct 
 	case OOM_EXHAUSTION:
 		reason_exhaustion(i, a, out);
 		break;
+	default:
+		say(out,
+		    "{} were asked for, and device {} has {} in all: it could never have been "
+		    "given.",
+		    BYTES(i->requested), DEVICE(i->device), BYTES(a->total_bytes));
+		return;
 	}
 	if (!a->has_free && i->device != DEV_HOST)
 		say(out, a->has_total ? " What others hold is not known, so this is from this "
@@ -246,5 +255,9 @@ void oom_advice(const struct oom *o, const struct oom_incident *i, const struct 
 				 "(torch.cuda.set_per_process_memory_fraction). ");
 		advise_smaller(o, i, out);
 		break;
+	default:
+		say(out,
+		    "Look at how the size is computed; else ask for it in parts, or on several "
+		    "devices.");
 	}
 }

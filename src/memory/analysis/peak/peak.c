@@ -519,6 +519,7 @@ static json_t *block_json(struct peak *p, const struct peak_device *d,
 	put_text(o, "owner", block_owner(p, b));
 	put_number(o, "age_ns", block_age(d, b));
 	put_bool(o, "older_than_recording", b->shadow);
+	put_bool(o, "carried_over", b->carried);
 	put_number(o, "lived_on_ns", block_lived_on(d, b));
 	put_text(o, "end", ends[b->state]);
 	put_where(o, peak_stacks(p), b->stack);

@@ -251,4 +251,5 @@ void processes_json(const struct processes *ps, json_t *answer)
 		json_array_append_new(list, process_json(&ps->list[i]));
 	put_text(answer, "coverage", words[processes_coverage(ps)]);
 	json_object_set_new(answer, "job", list);
+	json_object_set_new(answer, "dropped", dropped_json(&ps->dropped));
 }

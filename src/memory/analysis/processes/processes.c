@@ -18,6 +18,7 @@ void processes_release(struct processes *ps)
 		free(ps->list[i].command);
 	free(ps->list);
 	hmap_release(&ps->by_pid);
+	dropped_release(&ps->dropped);
 	*ps = (struct processes){0};
 }
 
@@ -119,7 +120,7 @@ void processes_sample(struct processes *ps, uint32_t pid, uint64_t time_ns,
 	struct process_facts *p = processes_find(ps, pid);
 	struct process_sample s = {.time_ns = time_ns, .usage = *u, .blocks_bytes = b->bytes};
 
-	if (!p || b->left_out)
+	if (!p)
 		return;
 	/* Pages stay for a while when blocks have gone: nothing is missing from the recording. */
 	if (b->torn_down && p->samples) {

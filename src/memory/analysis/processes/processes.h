@@ -13,6 +13,7 @@
  *	               {time_ns, rss_bytes, pss_bytes, blocks_bytes, file_bytes, shared_bytes,
  *	               stack_bytes, heap_bytes, copied_bytes, sonde_bytes, swap_bytes,
  *	               not_covered_bytes}
+ *	dropped        see dropped.h
  *	coverage       "good", "partial", "unknown", or null without host memory
  */
 #ifndef SONDE_MEMORY_ANALYSIS_PROCESSES_PROCESSES_H
@@ -25,6 +26,7 @@
 
 #include "base/containers/buf.h"
 #include "base/containers/hmap.h"
+#include "memory/analysis/processes/dropped.h"
 #include "wire/record.h"
 #include "wire/recording.h"
 
@@ -64,6 +66,7 @@ struct processes {
 	bool host; /* there are blocks of the host */
 	bool recording; /* the answer comes from one, not from a dump */
 	uint64_t first_ns; /* the earliest sample */
+	struct dropped dropped;
 };
 
 void processes_release(struct processes *ps);
@@ -76,7 +79,6 @@ void processes_running(struct processes *ps);
 
 /* What the blocks of a process come to when a sample arrives. */
 struct process_blocks {
-	bool left_out; /* the question is not about this process */
 	bool torn_down; /* the program has ended, and frees what it held */
 	uint64_t bytes, blocks;
 	uint32_t steps; /* that have ended */

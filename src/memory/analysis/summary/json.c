@@ -168,11 +168,12 @@ int summary_json(struct summary *s, unsigned top, struct buf *out)
 {
 	json_t *o = json_object();
 	struct summary_counts c;
-	struct summary_loss lost;
+	struct loss lost;
 
 	summary_settle(s);
 	summary_count_all(s, &c);
 	summary_loss_all(s, &lost);
+	loss_json(&lost, o);
 	put_span(o, s->first_ns, s->last_ns);
 	put_number(o, "rows", c.rows);
 	put_number(o, "python_calls", s->calls);
@@ -180,9 +181,6 @@ int summary_json(struct summary *s, unsigned top, struct buf *out)
 	put_bool(o, "time_ordered", !s->unordered);
 	put_number(o, "nameless_mallocs", s->nameless);
 	json_object_set_new(o, "counts", fields_object(counts_fields, &c, NULL));
-	json_t *loss = fields_object(loss_fields, &lost, NULL);
-	put_bool(loss, "exact", !s->lost_more && !lost.damaged_bytes);
-	json_object_set_new(o, "lost", loss);
 	SORT(s->devices, s->ndevices, by_number);
 	PUT_LIST(o, "devices", s->ndevices, device_value(s, s->devices[i]));
 	PUT_LIST(o, "processes", s->nprocesses, process_value(s, s->processes[i], top));

@@ -125,9 +125,9 @@ void summary_lost(struct summary *s, uint32_t pid, uint64_t lost_events, uint64_
 	p->lost.damaged_bytes += damaged_bytes;
 }
 
-void summary_lost_more(struct summary *s)
+void summary_missing(struct summary *s, const struct loss *missing)
 {
-	s->lost_more = true;
+	s->missing = *missing;
 }
 
 void summary_note(struct summary *s, const char *text)

@@ -36,9 +36,10 @@ void summary_count_all(const struct summary *s, struct summary_counts *out)
 	}
 }
 
-void summary_loss_all(const struct summary *s, struct summary_loss *out)
+void summary_loss_all(const struct summary *s, struct loss *out)
 {
-	*out = (struct summary_loss){0};
+	*out = s->missing;
+	out->events = out->stacks = out->damaged_bytes = 0;
 	for (size_t i = 0; i < s->nprocesses; i++) {
 		out->events += s->processes[i]->lost.events;
 		out->stacks += s->processes[i]->lost.stacks;

@@ -254,6 +254,7 @@ struct facts {
 	uint64_t bytes;
 	bool has_key, by_address;
 	bool shadow;
+	bool carried; /* allocated before the part that was recorded */
 };
 
 static struct facts facts_of(const struct row *row)
@@ -270,6 +271,8 @@ static struct facts facts_of(const struct row *row)
 			f.bytes = a->number;
 		} else if (a->key == ATTR_SHADOW) {
 			f.shadow = a->text && a->text_len == 4 && !memcmp(a->text, "true", 4);
+		} else if (a->key == ATTR_CARRIED) {
+			f.carried = true;
 		}
 	}
 	if (!f.has_key && row->has_ptr) {
@@ -301,7 +304,7 @@ static void add_malloc(struct summary *s, struct summary_process *p, const struc
 	struct summary_pool *pool = summary_pool_of(s, p, row);
 
 	pool_is_used(s, pool, row->time_ns);
-	pool->mallocs++;
+	pool->mallocs += !f->carried;
 	if (!f->has_key) {
 		s->nameless++;
 		return;
@@ -397,12 +400,14 @@ static void add_other(struct summary *s, struct summary_counts *seen, const stru
 			row->type == TYPE_KERNEL_LAUNCH || row->type == TYPE_KERNEL_START;
 		break;
 	case ROW_MSTX:
+		if (row_attr(row, ATTR_CARRIED)) /* a step of before */
+			break;
 		seen->marks += row->type == TYPE_MARK;
 		seen->ranges += row->type == TYPE_RANGE_START;
 		seen->steps += row->type == TYPE_RANGE_START && row_is_step_range(row);
 		break;
 	case ROW_SYSTEM:
-		seen->steps += row->type == TYPE_STEP;
+		seen->steps += row->type == TYPE_STEP && !row_attr(row, ATTR_CARRIED);
 		if (row->type == TYPE_START_TRACE && row->pid != NO_PID)
 			trace_started(s, row);
 		break;

@@ -70,8 +70,9 @@ void summary_process(struct summary *s, uint32_t pid, const char *cmdline);
 void summary_lost(struct summary *s, uint32_t pid, uint64_t lost_events, uint64_t lost_stacks,
 		  uint64_t damaged_bytes);
 
-/* How many more are missing, if any, is unknown. */
-void summary_lost_more(struct summary *s);
+/* What is missing from the file besides. */
+struct loss;
+void summary_missing(struct summary *s, const struct loss *missing);
 
 /* A sentence for the reader, such as "The recording was cut off." */
 void summary_note(struct summary *s, const char *text);

@@ -23,6 +23,7 @@
 #include "base/containers/hmap.h"
 #include "memory/analysis/common/fields.h"
 #include "memory/analysis/common/total.h"
+#include "memory/analysis/processes/loss.h"
 #include "memory/analysis/summary/summary.h"
 #include "memory/dump/row.h"
 
@@ -151,7 +152,7 @@ struct summary_oom {
 struct summary {
 	uint64_t first_ns, last_ns;
 	bool unordered; /* a process went back in time */
-	bool lost_more; /* than is known */
+	struct loss missing; /* its sums are those of the processes, see summary_loss_all() */
 	uint64_t nameless; /* MALLOC rows with neither an id nor an address */
 	struct summary_counts seen; /* rows that belong to no process */
 	struct summary_process **processes;
@@ -207,7 +208,7 @@ bool summary_use(const struct summary_pool *pool, struct summary_share *out);
 
 void summary_count(const struct summary_process *p, struct summary_counts *out);
 void summary_count_all(const struct summary *s, struct summary_counts *out);
-void summary_loss_all(const struct summary *s, struct summary_loss *out);
+void summary_loss_all(const struct summary *s, struct loss *out);
 struct summary_held summary_alive(const struct summary_pool *pool);
 /* Has MALLOC rows, but not one FREE row. */
 bool summary_frees_missing(const struct summary_counts *c);
@@ -220,6 +221,10 @@ const struct summary_tally *summary_device_peak(const struct summary_device *d);
 /* The pool's call sites, largest first, at its peak or at the end. Gives an array. */
 struct call_site *summary_sites(const struct summary *s, const struct summary_pool *pool,
 				bool at_peak, size_t *out_n);
+
+/* answer.c: the first paragraph, a sentence about calls of functions. */
+void summary_say_answer(struct summary *s, struct buf *out);
+void summary_say_calls(const struct summary *s, struct buf *out);
 
 /* A line about files that were mapped, if there were any. */
 void summary_say_files(const struct summary *s, struct buf *out);

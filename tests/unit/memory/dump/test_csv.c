@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "memory/dump/amend.h"
 #include "memory/dump/writer.h"
 #include "test.h"
 #include "wire/record.h"
@@ -361,5 +362,176 @@ TEST(csv, many_and_large_rows)
 	CHECK_INT(csv_writer.add(w, &r, &err), 0);
 	CHECK_INT(csv_writer.close(w, &err), 0);
 	CHECK_INT(strlen(slurp()), strlen(HEADER) + 10001 * strlen(ROW_1) + 2 * sizeof(stack) + 2);
+	remove_path();
+}
+
+/* The write of a full buffer fails while the next one is filled: no row is lost before that is
+ * known, none is torn, none comes twice. */
+TEST(csv, full_disk_while_rows_are_added)
+{
+	const size_t fitting = (300000 - strlen(HEADER)) / strlen(ROW_1);
+	struct row r = system_row();
+	struct writer *w;
+	int failed = 0, added = 0;
+
+	make_path();
+	CHECK_INT(csv_writer.open(path, ROW_SEED, &w, &err), 0);
+	limit_file_size(300000);
+	for (; !failed && added < 100000; added++)
+		failed = csv_writer.add(w, &r, &err);
+	CHECK_INT(failed, -EFBIG);
+	CHECK(strstr(err.text, "rows are dropped until it works again"));
+	CHECK_INT(whole_rows(), fitting);
+	CHECK_INT(csv_writer.add(w, &r, &err), 0);
+	CHECK_INT(csv_writer.lost_rows(w), 1);
+	limit_file_size(RLIM_INFINITY);
+	CHECK_INT(csv_writer.flush(w, &err), 0);
+	CHECK_INT(whole_rows(), added);
+	size_t most = strlen(HEADER) + (size_t)added * strlen(ROW_1) + 500000;
+	limit_file_size(most);
+	for (int i = 0; i < 20000; i++)
+		csv_writer.add(w, &r, NULL);
+	CHECK_INT(csv_writer.close(w, &err), -EFBIG);
+	CHECK_INT(whole_rows(), (most - strlen(HEADER)) / strlen(ROW_1));
+	limit_file_size(RLIM_INFINITY);
+	remove_path();
+}
+
+/* More files than there are threads: each has all its rows, in their order. */
+TEST(csv, several_files_at_once)
+{
+	enum { FILES = 6, ROWS = 12000 };
+	struct writer *w[FILES];
+	struct row r = system_row();
+	char name[80];
+
+	make_path();
+	for (int k = 0; k < FILES; k++) {
+		snprintf(name, sizeof(name), "%s.%d", path, k);
+		CHECK_INT(csv_writer.open(name, ROW_SEED, &w[k], &err), 0);
+	}
+	for (r.id = 0; r.id < ROWS; r.id++)
+		for (int k = 0; k < FILES; k++) {
+			r.pid = (uint32_t)k;
+			CHECK_INT(csv_writer.add(w[k], &r, &err), 0);
+		}
+	for (int k = 0; k < FILES; k++) {
+		unsigned id, pid, want = 0;
+		char line[256];
+
+		CHECK_INT(csv_writer.close(w[k], &err), 0);
+		snprintf(name, sizeof(name), "%s.%d", path, k);
+		FILE *f = fopen(name, "r");
+		CHECK(f && fgets(line, sizeof(line), f));
+		for (; fgets(line, sizeof(line), f); want++)
+			CHECK(sscanf(line, "%u,SYSTEM,ACL_INIT,N/A,12,%u,1234,N/A,N/A,,,\n", &id,
+				     &pid) == 2 &&
+			      id == want && pid == (unsigned)k);
+		CHECK_INT(want, ROWS);
+		fclose(f);
+		unlink(name);
+	}
+	remove_path();
+}
+
+#define BLOCKS 12000
+
+/* Owner of a block, NULL for most. Those of some come late. */
+static const char *owner_of(uint64_t id)
+{
+	return id % 7 == 0 ? "PTA@weight" : id % 11 == 0 ? "PTA@a,b:\"c\"" : NULL;
+}
+
+static const struct amendment *find_owner(void *arg, uint32_t pid, uint64_t id)
+{
+	static struct amendment found;
+
+	(void)arg;
+	found = (struct amendment){.pid = pid, .allocation_id = id, .owner = owner_of(id)};
+	return found.owner ? &found : NULL;
+}
+
+static void add_block(struct writer *w, uint64_t id)
+{
+	static char stack[400];
+	struct row r = memory_row(ROW_MALLOC, id);
+
+	memset(stack, 's', sizeof(stack));
+	r.attrs[0].number = id;
+	r.py_stack = stack;
+	r.py_stack_len = sizeof(stack);
+	CHECK_INT(csv_writer.add(w, &r, &err), 0);
+}
+
+/* A finding ends up as the same bytes, whether its row was held or in the file already. */
+TEST(csv, findings_about_held_rows)
+{
+	static const unsigned delays[] = {0, 3, 300, 5000, BLOCKS};
+	struct writer *w;
+	uint64_t rows;
+	char plain[80], command[200];
+
+	make_path();
+	snprintf(plain, sizeof(plain), "%s.plain", path);
+	CHECK_INT(csv_writer.open(plain, ROW_SEED, &w, &err), 0);
+	for (uint64_t id = 1; id <= BLOCKS; id++)
+		add_block(w, id);
+	CHECK(!csv_writer.amend(w, find_owner(NULL, 5, BLOCKS / 7 * 7))); /* was not asked for */
+	CHECK_INT(csv_writer.close(w, &err), 0);
+	CHECK_INT(dump_amend(plain, ROW_SEED, find_owner, NULL, &rows, &err), 0);
+	for (size_t i = 0; i < sizeof(delays) / sizeof(delays[0]); i++) {
+		uint64_t missed = 0;
+
+		CHECK_INT(csv_writer.open(path, ROW_SEED, &w, &err), 0);
+		csv_writer.hold(w);
+		for (uint64_t id = 1; id <= BLOCKS + delays[i]; id++) {
+			if (id <= BLOCKS)
+				add_block(w, id);
+			const struct amendment *a =
+				id > delays[i] ? find_owner(NULL, 5, id - delays[i]) : NULL;
+			missed += a && !csv_writer.amend(w, a);
+			if (i != 2 && id % 1000 == 0)
+				CHECK_INT(csv_writer.flush_old(w, &err), 0);
+		}
+		CHECK_INT(csv_writer.close(w, &err), 0);
+		CHECK_INT(missed > 0, delays[i] >= 5000);
+		CHECK_INT(dump_amend(path, ROW_SEED, find_owner, NULL, &rows, &err), 0);
+		CHECK_INT(rows, missed);
+		snprintf(command, sizeof(command), "cmp %s %s", path, plain);
+		CHECK_INT(system(command), 0);
+		unlink(path);
+	}
+	unlink(plain);
+	remove_path();
+}
+
+/* Rows are held for one call of flush_old(), and for no flush(); those of a full disk are kept. */
+TEST(csv, held_rows_reach_the_file)
+{
+	struct row r = system_row();
+	struct writer *w;
+
+	make_path();
+	CHECK_INT(csv_writer.open(path, ROW_SEED, &w, &err), 0);
+	csv_writer.hold(w);
+	CHECK_INT(csv_writer.add(w, &r, &err), 0);
+	CHECK_INT(csv_writer.flush_old(w, &err), 0);
+	CHECK_INT(whole_rows(), 0);
+	CHECK_INT(csv_writer.add(w, &r, &err), 0);
+	CHECK_INT(csv_writer.flush_old(w, &err), 0);
+	CHECK_INT(whole_rows(), 1);
+	CHECK_INT(csv_writer.flush(w, &err), 0);
+	CHECK_INT(whole_rows(), 2);
+	limit_file_size(300);
+	for (int i = 0; i < 10; i++)
+		CHECK_INT(csv_writer.add(w, &r, &err), 0);
+	CHECK_INT(csv_writer.flush_old(w, &err), 0);
+	CHECK_INT(csv_writer.add(w, &r, &err), 0);
+	CHECK_INT(csv_writer.flush_old(w, &err), -EFBIG);
+	CHECK_INT(whole_rows(), (300 - strlen(HEADER)) / strlen(ROW_1));
+	limit_file_size(RLIM_INFINITY);
+	CHECK_INT(csv_writer.flush_old(w, &err), 0);
+	CHECK_INT(whole_rows(), 13);
+	CHECK_INT(csv_writer.close(w, &err), 0);
 	remove_path();
 }

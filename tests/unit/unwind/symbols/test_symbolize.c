@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 #include "unwind/symbols/symbolize.h"
 
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <link.h>
 #include <stdbool.h>
@@ -92,6 +93,28 @@ TEST(symbolize, own_function_and_inlined_one)
 	CHECK(!strncmp(second, want, strlen(want)));
 	CHECK(strstr(second, "tests/unit/unwind/symbols/test_symbolize.c:"));
 	CHECK(strchr(second, '\n')[1] == 0);
+	symbol_files_drop();
+}
+
+/* Whether the C library's debug file is installed or not: unpacking that takes longer than most answers. */
+TEST(symbolize, c_library_has_names_and_no_lines)
+{
+	uint64_t pc = (uint64_t)(uintptr_t)dlsym(RTLD_DEFAULT, "getppid") + 1;
+	struct symbolizer *s = symbolizer_new();
+	struct buf out = {0};
+	Dl_info lib;
+	char path[512];
+
+	CHECK(dladdr((void *)(uintptr_t)pc, &lib) && realpath(lib.dli_fname, path));
+	if (!strstr(path, "/libc"))
+		SKIP("the C library is not apart");
+	uint64_t base = (uint64_t)(uintptr_t)lib.dli_fbase;
+	symbolizer_add_module(s, base, base + (1 << 20), base, path, strlen(path));
+	symbolizer_stack(s, &pc, 1, &out);
+	CHECK(strstr(buf_str(&out), "getppid+0x1) ["));
+	CHECK(!strstr(buf_str(&out), ".c:") && !strstr(buf_str(&out), ".S:"));
+	symbolizer_free(s);
+	buf_release(&out);
 	symbol_files_drop();
 }
 

@@ -132,3 +132,22 @@ TEST(gaps, between_steps)
 	json_decref(o);
 	analysis_free(a);
 }
+
+/* A pool that takes one block in a step, and keeps it, has changed. */
+TEST(gaps, one_block_is_a_change)
+{
+	struct analysis *a = gap_new(NULL);
+	struct job j = job_of(a);
+
+	j.type = TYPE_HAL;
+	take_one(&j, 3 * MIB, NULL);
+	for (unsigned s = 1; s <= 3; s++) {
+		begin_step(&j);
+		if (s == 3)
+			take_one(&j, MIB, NULL);
+		end_step(&j);
+	}
+	CHECK_HAS(text_answer(a, false),
+		  "falls to 75.0 % of its maximum (3.00 MiB of 4.00 MiB) in step 3.");
+	analysis_free(a);
+}

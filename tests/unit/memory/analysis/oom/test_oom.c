@@ -205,7 +205,8 @@ TEST(oom, more_than_the_device_has)
 	take(TYPE_HAL, MIB, MIB, NULL);
 	snapshot(100 * MIB, 9 * MIB);
 	refuse(200 * MIB);
-	check_verdict("real exhaustion");
+	check_verdict("oversized request");
+	CHECK(!strncmp(text(), "Device memory was refused once: oversized request.", 50));
 	CHECK(strstr(STR("incidents.0.reason"), "has 100.00 MiB in all"));
 	end();
 }

@@ -165,8 +165,9 @@ TEST(summary_text, says_when_memory_ran_out)
 	row_attr_number(&r, ATTR_REQ_SIZE, 64ull << 30);
 	summary_add(s, &r);
 	event(s, ROW_OOM_DETAIL, TYPE_OOM_TOP_ALLOC, NULL);
-	CHECK_HAS(answer_of(s), "Memory ran out once, 1.2 s after the start, when 64.00 GiB were "
-				"asked of device 0.");
+	CHECK_HAS(answer_of(s),
+		  "Memory was refused once, 1.2 s after the start, when 64.00 GiB were "
+		  "asked of device 0.");
 	const char *t = text_of(s);
 	CHECK_HAS(t, "Out of memory\n  1.2 s after the start: process 10 asked device 0 for 64.00 "
 		     "GiB (halMemAlloc)\n");
@@ -196,7 +197,9 @@ TEST(summary_text, always_says_what_was_lost)
 	summary_lost(s, 10, 12345, 0, 0);
 	summary_lost(s, 11, 1, 0, 2048);
 	summary_note(s, "The recording was cut off.");
-	CHECK_HAS(answer_of(s), "12,346 events were lost, so all of this is incomplete.");
+	CHECK_HAS(answer_of(s),
+		  "Incomplete: 12,346 events were lost; 2.00 KiB of buffers were damaged. What "
+		  "follows is from the rest.");
 	const char *t = text_of(s);
 	CHECK_HAS(t, "The recording was cut off.\n");
 	CHECK_HAS(t, "\n12,346 events were lost. 2 call stacks were lost.\n"

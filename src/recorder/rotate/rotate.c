@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+#define LOG_AREA "recorder"
+#include "recorder/rotate/rotate.h"
+
+#include "base/fs.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/subprocess.h"
+#include "recorder/rotate/fold.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define NEXT_SUFFIX ".next"
+
+/* What comes of it, in memory that we share with the copy. */
+struct outcome {
+	uint64_t base_bytes;
+	int result;
+	struct err err;
+};
+
+struct rotate {
+	struct recording_writer *out;
+	char *path, *next;
+	uint64_t limit;
+	const struct base_ops *base;
+	uint64_t start_at; /* bytes of the recording */
+	uint64_t done; /* bytes of it that the copy looks at */
+	uint64_t base_bytes; /* of the newest base */
+	pid_t pid; /* of the copy, 0: there is none */
+	struct outcome *outcome;
+	bool said_failed, said_large;
+};
+
+void rotate_clean(const char *recording)
+{
+	char *next = xasprintf("%s" NEXT_SUFFIX, recording);
+
+	fs_unlink(next, NULL);
+	free(next);
+}
+
+/* Where work begins; half of it may be left. */
+static uint64_t full_bytes(const struct rotate *r)
+{
+	return r->limit / 8 * 5;
+}
+
+struct rotate *rotate_new(const char *path, struct recording_writer *out, const struct consumer *c)
+{
+	struct rotate *r = xcalloc(1, sizeof(*r));
+
+	r->out = out;
+	r->path = xstrdup(path);
+	r->next = xasprintf("%s" NEXT_SUFFIX, path);
+	r->limit = c->max_bytes;
+	r->base = c->base;
+	r->start_at = full_bytes(r);
+	rotate_clean(path);
+	recording_expect(out, r->limit);
+	return r;
+}
+
+/* What is alive needs its share. */
+static uint64_t keep_bytes(const struct rotate *r)
+{
+	uint64_t full = full_bytes(r), least = full / 8;
+
+	return full / 2 > r->base_bytes + least ? full / 2 - r->base_bytes : least;
+}
+
+static void begin(struct rotate *r)
+{
+	struct fold_order order = {
+		.from = r->path,
+		.to = r->next,
+		.end = recording_bytes(r->out),
+		.keep_bytes = keep_bytes(r),
+		.limit_bytes = r->limit,
+		.base = r->base,
+	};
+
+	r->done = order.end;
+	r->start_at = order.end + full_bytes(r) / 4; /* should this fail */
+	r->outcome = mmap(NULL, sizeof(*r->outcome), PROT_READ | PROT_WRITE,
+			  MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (r->outcome == MAP_FAILED)
+		return;
+	r->pid = fork_copy();
+	if (r->pid == 0) {
+		r->outcome->result =
+			fold_recording(&order, &r->outcome->base_bytes, &r->outcome->err);
+		_exit(0);
+	}
+	if (r->pid < 0) {
+		munmap(r->outcome, sizeof(*r->outcome));
+		r->pid = 0;
+	}
+}
+
+static void say_failed(struct rotate *r, const struct err *err)
+{
+	if (!r->said_failed)
+		log_err("the oldest part of the recording cannot be dropped, so it grows past its "
+			"limit: %s",
+			err->text);
+	r->said_failed = true;
+}
+
+static void say_dropped(struct rotate *r, uint64_t before)
+{
+	uint64_t now = recording_bytes(r->out);
+
+	log_info("the oldest part of the recording was dropped: %llu of %llu bytes are left",
+		 (unsigned long long)now, (unsigned long long)before);
+	r->said_failed = false;
+	bool large = r->base_bytes > full_bytes(r) / 2;
+	if (large && !r->said_large)
+		log_warn("what is alive in the job takes %llu bytes of the recording: it grows "
+			 "past its limit of %llu",
+			 (unsigned long long)r->base_bytes, (unsigned long long)r->limit);
+	r->said_large |= large;
+}
+
+/* The copy is done: its file becomes the recording. */
+static void end(struct rotate *r, int status)
+{
+	struct outcome o = *r->outcome;
+	uint64_t before = recording_bytes(r->out), full = full_bytes(r);
+
+	munmap(r->outcome, sizeof(*r->outcome));
+	r->pid = 0;
+	if (!WIFEXITED(status) || WEXITSTATUS(status))
+		o.result = err_set(&o.err, -EINTR, "it was interrupted");
+	else if (o.result == 0 && recording_is_removed(r->out))
+		o.result = err_set(&o.err, -ENOENT, "somebody has deleted it");
+	if (o.result == 0)
+		o.result = recording_replace(r->out, r->path, r->next, r->done, &o.err);
+	if (o.result < 0) {
+		rotate_clean(r->path);
+		say_failed(r, &o.err);
+		return;
+	}
+	r->base_bytes = o.base_bytes;
+	say_dropped(r, before);
+	uint64_t least = r->base_bytes + full / 2; /* so that it is worth the work */
+	r->start_at = least > full ? least : full;
+}
+
+void rotate_tick(struct rotate *r)
+{
+	int status = -1;
+
+	if (!r)
+		return;
+	if (r->pid) {
+		pid_t done = waitpid(r->pid, &status, WNOHANG);
+		if (done > 0 || (done < 0 && errno != EINTR))
+			end(r, status);
+	} else if (recording_bytes(r->out) >= r->start_at) {
+		begin(r);
+	}
+}
+
+bool rotate_is_due(const struct rotate *r)
+{
+	return r && (r->pid || recording_bytes(r->out) >= r->start_at);
+}
+
+bool rotate_cancel(struct rotate *r)
+{
+	if (!r || !r->pid)
+		return false;
+	kill(r->pid, SIGKILL);
+	while (waitpid(r->pid, NULL, 0) < 0 && errno == EINTR)
+		;
+	munmap(r->outcome, sizeof(*r->outcome));
+	r->pid = 0;
+	rotate_clean(r->path);
+	return true;
+}
+
+void rotate_free(struct rotate *r)
+{
+	if (!r)
+		return;
+	rotate_cancel(r);
+	free(r->path);
+	free(r->next);
+	free(r);
+}
