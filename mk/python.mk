@@ -7,7 +7,7 @@ PYTHON_INCLUDE ?= $(eval PYTHON_INCLUDE := $$(shell sh tools/python_include $$(P
 NEED_HEADERS = $(if $(PYTHON_INCLUDE),,$(error no Python.h of CPython 3.8 or later: ./bootstrap build \
 	installs it (package python3-dev or python3-devel), or give PYTHON_INCLUDE=directory))
 # The options of msmemscope are read by the same code as on the command line.
-EXTENSION_SRC := $(wildcard src/python/_sonde/*.c) \
+EXTENSION_SRC := $(wildcard src/python/_sonde/*.c) $(wildcard src/base/numbers/*.c) \
 	$(addprefix src/memory/options/,config.c options.c values.c) \
 	$(addprefix src/base/,err.c fs.c fs_output.c fs_safe.c log.c mem.c containers/buf.c text/args.c text/args_words.c text/number_read.c text/printable.c text/text.c)
 EXTENSION := $(O)/python/sonde/_sonde.abi3.so
@@ -21,7 +21,7 @@ python: $(PYTHON_SRC:src/%=$(O)/%) $(EXTENSION) $(MONITOR_EXTENSION)
 # putils/tools are programs, the other files are imported.
 $(O)/python/%.py: src/python/%.py
 	@mkdir -p $(@D)
-	install -m $(if $(filter putils/%,$*),755,644) $< $@
+	install -m $(if $(filter putils/tools/%,$*),755,644) $< $@
 
 $(O)/python/%/py.typed: src/python/%/py.typed
 	@mkdir -p $(@D)
@@ -39,6 +39,6 @@ $(MONITOR_EXTENSION): $(MONITOR_EXTENSION_SRC:%.c=$(O)/extension/%.o) \
 $(EXTENSION) $(MONITOR_EXTENSION):
 	@mkdir -p $(@D)
 	$(CC) -shared -o $@ $(filter %.o,$^) -L$(O)/lib \
-		$(patsubst lib%.so,-l%,$(notdir $(filter %.so,$^))) -Wl,-z,now \
+		$(patsubst lib%.so,-l%,$(notdir $(filter %.so,$^))) -Wl,--as-needed -lpthread -lm -Wl,-z,now \
 		-Wl,-rpath,'$$ORIGIN/../../lib:$$ORIGIN/../..:$$ORIGIN/../../..' \
 		-Wl,-rpath,'$$ORIGIN/../lib64:$$ORIGIN/../../../../lib64' -Wl,--disable-new-dtags

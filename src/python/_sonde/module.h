@@ -32,6 +32,7 @@ extern PyMethodDef event_methods[]; /* events.c: marks, labels, snapshots, block
 extern PyMethodDef op_methods[]; /* ops.c: operators of torch and the tensors they use */
 extern PyMethodDef history_methods[]; /* history.c: notes of torch's caching allocator */
 extern PyMethodDef sanitizer_methods[]; /* sanitizer.c: marks for torch_npu's sanitizer */
+extern PyMethodDef tensor_methods[]; /* tensor.c: statistics of a tensor in host memory */
 extern PyMethodDef trace_methods[]; /* trace.c: calls of Python functions */
 
 /* Between these two no calls of this thread are traced: what we do in its place. They nest. */

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: MulanPSL-2.0
+"""Opening the files that putils writes. Their names can be guessed and /tmp belongs to everybody,
+so a file that another user has prepared is refused: no links, no FIFOs, our own files alone."""
+
+import os
+import stat
+from typing import IO
+
+
+def _check(fd: int, path: str) -> None:
+    found = os.fstat(fd)
+    if not stat.S_ISREG(found.st_mode):
+        raise OSError(f"'{path}' is not a file")
+    if found.st_uid != os.geteuid():
+        raise PermissionError(f"'{path}' belongs to user {found.st_uid}, not to us")
+    if found.st_nlink > 1:
+        raise PermissionError(f"'{path}' has other names, so that it may be somebody else's")
+
+
+def open_ours(path: str, mode: str = "a") -> IO:
+    """open() for "a", "w", "ab", "wb" and "w+b" that refuses what another user has prepared.
+
+    >>> with open_ours("/tmp/putils.log") as f:
+    ...     f.write("one line")
+    """
+    flags = os.O_RDWR if "+" in mode else os.O_WRONLY
+    flags |= os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    flags |= os.O_APPEND if "a" in mode else 0
+    fd = os.open(path, flags, 0o640)
+    try:
+        _check(fd, path)
+        os.set_blocking(fd, True)
+        if "w" in mode:
+            os.ftruncate(fd, 0)
+        if "b" in mode:
+            return os.fdopen(fd, mode)
+        return os.fdopen(fd, mode, encoding="utf-8", errors="backslashreplace")
+    except BaseException:
+        os.close(fd)
+        raise
+
+
+def open_regular(path: str, ours: bool = False) -> IO:
+    """A file for reading, in bytes: never a FIFO or a device, which could keep a reader for ever.
+
+    >>> with open_regular("run.log") as f:
+    ...     f.read(1)
+    b"'"
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        if ours:
+            _check(fd, path)
+        elif not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise OSError(f"'{path}' is not a file")
+        return os.fdopen(fd, "rb")
+    except BaseException:
+        os.close(fd)
+        raise
+
+
+def _enter(level: str, shared: bool, links: int) -> str:
+    """One level of a path, made if it is missing. In a place for everybody it must be ours, which makes
+    it stay what it is; elsewhere nobody but its owner and his group may change it."""
+    try:
+        found = os.lstat(level)
+    except FileNotFoundError:
+        try:
+            os.mkdir(level, 0o750)
+        except FileExistsError:
+            pass
+        found = os.lstat(level)
+    if shared and (found.st_uid not in (0, os.geteuid()) or stat.S_ISLNK(found.st_mode)):
+        raise PermissionError(f"'{level}' lies in a folder for everybody and is not ours")
+    if stat.S_ISLNK(found.st_mode):
+        return _resolve(os.path.join(os.path.dirname(level), os.readlink(level)), links + 1)
+    if not stat.S_ISDIR(found.st_mode):
+        raise NotADirectoryError(f"'{level}' is not a folder")
+    if found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX:
+        if found.st_uid != os.geteuid():
+            raise PermissionError(f"everybody may rename what is in '{level}', which is not ours")
+    return level
+
+
+def _resolve(path: str, links: int = 0) -> str:
+    if links > 20:
+        raise OSError(f"'{path}' leads through too many links")
+    level = "/"
+    for part in os.path.abspath(path).split("/"):
+        if part:
+            above = os.stat(level).st_mode
+            shared = bool(above & stat.S_ISVTX and above & stat.S_IWOTH)
+            level = _enter(os.path.join(level, part), shared, links)
+    return level
+
+
+def make_folder(path: str) -> str:
+    """The folder, made if it is missing. Refused where another user could exchange it: one in a place
+    for everybody (/tmp) must be ours and no link."""
+    _resolve(path or ".")
+    return path or "."
+
+
+def replace_ours(path: str, content: bytes) -> None:
+    """Writes a whole file in one step: readers see the old one or the new one."""
+    mine = f"{path}.{os.getpid()}.new"
+    with open_ours(mine, "wb") as f:
+        f.write(content)
+    try:
+        os.replace(mine, path)
+    except OSError:
+        os.unlink(mine)
+        raise

@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: MulanPSL-2.0
+"""Messages to the user of putils, on stderr. What cannot be said is not worth an exception in the
+training loop."""
+
+import os
+import sys
+
+_said = set()
+
+
+def warn(text: str) -> None:
+    """One line, past the buffer: what could not be written would fail once more at exit."""
+    stream = sys.stderr
+    try:
+        if stream is sys.__stderr__:
+            stream.flush()
+            line = f"[putils] {text}\n"
+            os.write(stream.fileno(), line.encode("utf-8", "backslashreplace"))
+        else:
+            print(f"[putils] {text}", file=stream, flush=True)
+    except (OSError, ValueError, AttributeError):
+        pass  # closed, or there is none
+
+
+def warn_once(text: str) -> None:
+    if text not in _said:
+        _said.add(text)
+        warn(text)
+
+
+def words(error: BaseException) -> str:
+    """An exception in one line."""
+    text = str(error).strip()
+    return text.splitlines()[0] if text else type(error).__name__

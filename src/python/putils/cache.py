@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: MulanPSL-2.0
+"""Results that were computed before, kept in files.
+
+    from putils.cache import RolloutCache, rollout_cache
+
+    cache = RolloutCache("/data/cache")
+    with rollout_cache(cache, prompts, seed) as found:
+        if found is None or isinstance(found, str):     # off, or a key: not there yet
+            result = generate(prompts, seed)
+            if found:
+                cache.save(found, result)
+        else:
+            result = found
+"""
+
+import contextlib
+import hashlib
+import os
+import pickle
+import stat
+from typing import Any, Iterator
+
+from . import _files, _messages, _tensors
+
+__all__ = ["RolloutCache", "rollout_cache", "to_cpu_detached"]
+
+
+def to_cpu_detached(obj: Any) -> Any:
+    """The same with tensors on the CPU and without gradients, in dicts, lists and tuples too.
+
+    >>> to_cpu_detached({"loss": loss})
+    {'loss': tensor(2.25)}
+    """
+    if _tensors.is_tensor(obj):
+        return obj.detach().cpu()
+    if isinstance(obj, dict):
+        return {key: to_cpu_detached(value) for key, value in obj.items()}
+    if isinstance(obj, tuple) and hasattr(obj, "_fields"):
+        return type(obj)(*(to_cpu_detached(item) for item in obj))
+    if isinstance(obj, (list, tuple)):
+        return type(obj)(to_cpu_detached(item) for item in obj)
+    return obj
+
+
+class _Hash:
+    """SHA-1 over everything that an input consists of: every number of a tensor, every item."""
+
+    def __init__(self) -> None:
+        self.sha = hashlib.sha1()
+
+    def _word(self, *words: object) -> None:
+        text = "\0".join(str(w) for w in words).encode("utf-8", "backslashreplace")
+        self.sha.update(f"{len(text)}:".encode() + text)
+
+    def add(self, value: Any) -> None:
+        if _tensors.is_tensor(value):
+            self._tensor(value)
+        elif isinstance(value, dict):
+            self._word("dict", len(value))
+            for key in sorted(value, key=repr):
+                self.add(key)
+                self.add(value[key])
+        elif isinstance(value, (list, tuple)):
+            self._word(type(value).__name__, len(value))
+            for item in value:
+                self.add(item)
+        elif isinstance(value, (bytes, bytearray)):
+            self._word("bytes", len(value))
+            self.sha.update(value)
+        else:
+            self._word(type(value).__name__, str(value))
+
+    def _tensor(self, tensor: Any) -> None:
+        self._word("tensor", tuple(tensor.shape), tensor.dtype, tensor.device)
+        copy = _tensors.HostCopy(tensor)
+        if copy.raw.numel():
+            size = copy.raw.numel() * copy.raw.element_size()
+            address = _tensors.HostCopy.address(copy.raw)
+            self.sha.update(_tensors._memory(_tensors._native.get(), address, size))
+
+
+class RolloutCache:
+    """Objects by a key, each in a file <key>.pt of a folder.
+
+    enabled             False: nothing is kept, nothing is found
+    force_recompute     True: nothing is found, what is saved replaces what was there
+
+    >>> cache = RolloutCache("/data/cache")
+    >>> cache.save("a", {"x": torch.ones(2)})
+    >>> cache.load("a")
+    {'x': tensor([1., 1.])}
+    """
+
+    def __init__(self, cache_dir: str, enabled: bool = True, force_recompute: bool = False) -> None:
+        self.cache_dir = str(cache_dir)
+        self.enabled = enabled
+        self.force_recompute = force_recompute
+
+    def _hash_inputs(self, *args: Any) -> str:
+        """The key of inputs: 40 hexadecimal digits that depend on every number of every tensor.
+
+        >>> cache._hash_inputs(prompts, 7)
+        'a9993e364706816aba3e25717850c26c9cd0d89d'
+        """
+        found = _Hash()
+        found.add(args)
+        return found.sha.hexdigest()
+
+    def path(self, key: str) -> str:
+        return os.path.join(self.cache_dir, f"{key}.pt")
+
+    def load(self, key: str) -> Any:
+        """What was saved under the key; None if there is nothing, or nothing that can be read.
+
+        A file can hold code that runs when it is read: only one's own files are.
+
+        >>> cache.load("a")
+        """
+        if not self.enabled or self.force_recompute:
+            return None
+        path = self.path(key)
+        try:
+            with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as f:
+                held = os.fstat(f.fileno())
+                if held.st_uid not in (os.geteuid(), 0) or not stat.S_ISREG(held.st_mode):
+                    raise PermissionError("it belongs to another user")
+                return _read(f)
+        except FileNotFoundError:
+            return None
+        except Exception as why:
+            _messages.warn(f"'{path}' is not used: {_messages.words(why)}")
+            return None
+
+    def save(self, key: str, obj: Any) -> None:
+        """Keep an object; its tensors as they are on the CPU. A failure is said, not raised.
+
+        >>> cache.save("a", {"x": torch.ones(2)})
+        """
+        if not self.enabled:
+            return
+        path = self.path(key)
+        mine = f"{path}.{os.getpid()}.new"
+        try:
+            os.makedirs(self.cache_dir, exist_ok=True)
+            with _files.open_ours(mine, "wb") as f:
+                _write(to_cpu_detached(obj), f)
+            os.replace(mine, path)
+        except Exception as why:
+            _messages.warn(f"'{path}' is not saved: {_messages.words(why)}")
+            with contextlib.suppress(OSError):
+                os.unlink(mine)
+
+
+def _read(file: Any) -> Any:
+    import torch
+
+    try:
+        return torch.load(file, map_location="cpu", weights_only=False)
+    except (TypeError, pickle.UnpicklingError) as why:
+        if "weights_only" not in str(why):
+            raise
+        file.seek(0)  # of a torch that does not know weights_only
+        return torch.load(file, map_location="cpu")
+
+
+def _write(obj: Any, file: Any) -> None:
+    import torch
+
+    torch.save(obj, file)
+
+
+@contextlib.contextmanager
+def rollout_cache(cache: RolloutCache, *inputs: Any) -> Iterator[Any]:
+    """The cached object of these inputs; their key (str) if there is none; None if cache is off.
+
+    >>> with rollout_cache(cache, prompts) as found: ...
+    """
+    if not cache.enabled:
+        yield None
+        return
+    try:
+        key = cache._hash_inputs(*inputs)
+    except Exception as why:  # inputs that cannot be read: computed, and not kept
+        _messages.warn(f"rollout_cache: the inputs have no key: {_messages.words(why)}")
+        yield None
+        return
+    found = cache.load(key)
+    yield key if found is None else found

@@ -1,0 +1,15 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MulanPSL-2.0
+"""weightShape under the path that scripts know; the work is done by putils.weight."""
+
+import os
+import sys
+
+TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
+if TOP not in sys.path:
+    sys.path.insert(0, TOP)
+from putils.weight import *  # noqa: E402,F401,F403
+from putils.weight import main  # noqa: E402
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: MulanPSL-2.0
+"""putils beside other users of the machine: names in /tmp can be guessed, files can be anybody's."""
+
+import os
+import struct
+import subprocess
+import sys
+import zipfile
+
+import pytest
+import torches
+from capabilities import needs
+
+OTHER = 65534
+
+
+def run(build, code, *words, python=sys.executable, cwd="/", timeout=60):
+    env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(build / "python"), "LC_ALL": "C.UTF-8"}
+    return subprocess.run(
+        [python, "-B", "-c", code, *map(str, words)],
+        env=env,
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        universal_newlines=True,
+        timeout=timeout,
+    )
+
+
+def refuses(build, folder):
+    code = "import sys; from putils import _files\ntry: _files.make_folder(sys.argv[1])\n"
+    code += "except OSError as why: print('refused', why)"
+    return "refused" in run(build, code, folder).stdout
+
+
+@pytest.fixture
+def everybodys(tmp_path):
+    """A folder as /tmp is."""
+    tmp_path.chmod(0o755)
+    path = tmp_path / "tmp"
+    path.mkdir()
+    path.chmod(0o1777)
+    return path
+
+
+def test_folders_that_another_user_could_exchange(build, everybodys, tmp_path):
+    needs("root")
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    assert not refuses(build, everybodys / "new") and (everybodys / "new").is_dir()
+    foreign = everybodys / "foreign"
+    foreign.mkdir()
+    foreign.chmod(0o777)
+    (foreign / "below").mkdir()
+    link, ours = everybodys / "link", tmp_path / "ours"
+    link.symlink_to(mine)
+    ours.symlink_to(mine)
+    for path in (foreign, foreign / "below", link):
+        os.chown(path, OTHER, OTHER, follow_symlinks=False)
+    assert refuses(build, foreign) and refuses(build, foreign / "below")
+    assert refuses(build, link) and refuses(build, f"{link}/") and refuses(build, link / "new")
+    assert not refuses(build, ours) and not refuses(build, f"{ours}/")
+    open_to_all = tmp_path / "open"
+    open_to_all.mkdir()
+    open_to_all.chmod(0o777)
+    assert not refuses(build, open_to_all)
+    os.chown(open_to_all, OTHER, OTHER)
+    assert refuses(build, open_to_all / "new")
+
+
+def test_nobody_waits_for_a_fifo(build, tmp_path):
+    for name in ("a.log", "a.pt", "putils_order.txt"):
+        os.mkfifo(tmp_path / name)
+    code = "import sys; from putils import _lines, _differences\n"
+    code += "try: _lines.read_log(sys.argv[1] + '/a.log')\nexcept OSError as why: print(why)\n"
+    code += "print(_differences._dump_names(sys.argv[1]))\n"
+    code += "try: _differences._files.open_regular(sys.argv[1] + '/a.pt')\n"
+    code += "except OSError as why: print(why)"
+    said = run(build, code, tmp_path).stdout.splitlines()
+    assert ["is not a file" in line for line in said] == [True, False, True], said
+
+
+def test_a_line_of_a_log_costs_no_more_than_its_length(build):
+    """An expression over it took cubic time."""
+    code = "from putils import _lines\n"
+    code += "for n in (2000, 8000, 20000): assert _lines.read_line(\"'|\" * (n // 2) + ' ' * n) is None\n"
+    code += "print(_lines.read_line(\"x 'a'|b'| l1_norm 2 | 3f | torch.int8 | torch.Size([1])\").name)\n"
+    code += "print(_lines.read_line(\"'a'| 3f | torch.int8 | torch.Size([1])\").md5)"
+    assert run(build, code, timeout=20).stdout.split() == ["a'|b", "3f"]
+
+
+def test_a_dump_is_read_without_running_it(build, tmp_path):
+    """What the restricted loader raises does not lead to the other one."""
+    command = f"touch {tmp_path}/ran".encode()
+    pickle = b"\x80\x02ccollections\nOrderedDict\n)RN}\x86b0cposix\nsystem\nX"
+    pickle += struct.pack("<I", len(command)) + command + b"\x85R."
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        with zipfile.ZipFile(tmp_path / name / "x.forward_tensor.pt", "w") as f:
+            f.writestr("archive/data.pkl", pickle)
+            f.writestr("archive/version", "3\n")
+    code = "import sys; from putils import accuracy\n"
+    code += "print(accuracy.first_difference(*sys.argv[1:]))"
+    r = run(build, code, tmp_path / "one", tmp_path / "two", python=torches.a_torch().path)
+    assert "x.forward_tensor.pt" in r.stdout and not (tmp_path / "ran").exists(), r.stdout
+
+
+def test_a_checkpoint_beside_what_another_user_has_prepared(build, everybodys):
+    needs("root")
+    (everybodys / ".staging").mkdir()
+    (everybodys / ".staging").chmod(0o777)
+    (everybodys / ".staging/keep").touch()
+    os.chown(everybodys / ".staging", OTHER, OTHER)
+    os.mkfifo(everybodys / ".write.lock")
+    code = "import sys, torch; from putils.saver import AsyncTorchSaver\n"
+    code += "with AsyncTorchSaver(tmp_dir=sys.argv[1] + '/t') as s:\n"
+    code += "    path = s.save({'w': torch.ones(3)}, sys.argv[1] + '/step.pt').result()\n"
+    code += "print(torch.load(path)['w'].sum().item())"
+    r = run(build, code, everybodys, python=torches.a_torch().path)
+    assert r.stdout.split()[-1] == "3.0", r.stdout
+    left = sorted(p.name for p in everybodys.iterdir())
+    assert left == [".staging", ".write.lock", "step.pt", "t"], left
