@@ -212,11 +212,11 @@ def check_sums(rows):
 
 
 def check_order(rows):
-    before = 0
+    before = None
     for row in rows:
         if row.event not in OUT_OF_ORDER:
-            assert row.time >= before, (row, row.time - before)
-            before = row.time
+            assert before is None or row.time >= before.time, (before, row, row.time - before.time)
+            before = row
 
 
 def check_access(rows):

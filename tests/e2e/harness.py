@@ -210,7 +210,8 @@ class Hurt:
 
     def check_exact(self, threads, rows=None):
         rows = self.fast_rows() if rows is None else rows
-        assert self.counted <= rows <= self.counted + threads, (self.counted, rows)
+        lost = self.lost
+        assert self.counted <= rows <= self.counted + threads, (self.counted, rows, lost)
 
 
 def real_events(rows):

@@ -97,6 +97,8 @@ def fail_for_a_while(h, failing):
     failing.on()
     size = lambda: (h.recording / "events.sonde").stat().st_size
     was = wait_until(size, "frames")
+    log = h.recording / "msmemscope.log"
+    wait_until(lambda: "cannot write to the recording" in log.read_text(), "the last of its tries")
     at = h.counted
     h.wait_counted(at + 20000)
     assert size() <= was + (1 << 20)
@@ -192,7 +194,7 @@ def test_a_frame_is_missing(hurts):
 def test_damaged_bytes_in_the_middle(hurts):
     """A damaged frame is passed over and counted to the event, the rest is read; recover keeps it."""
     h = hurts()
-    h.start(*keep(h, 20000, pace=60), opts=["--call-stack=c:4"])
+    h.start(*keep(h, 20000, pace=20), opts=["--call-stack=c:4"])
     ends_well(h)
     path = h.recording / "events.sonde"
     whole = path.read_bytes()

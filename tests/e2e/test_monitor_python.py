@@ -331,7 +331,9 @@ def test_as_torch_npu_hosts_it(build, programs, tmp_path, python):
         shared.with_suffix(".end").touch()
         for p in ranks:
             out, err = p.communicate(timeout=30)
-            assert (p.returncode, out, err) == (0, "done\n", "")
+            # A daemon that got no processor for longer than a rank waits is a word, and no more.
+            late = "[msmonitor] Warn: the daemon does not answer: Connection timed out\n"
+            assert (p.returncode, out, err.replace(late, "")) == (0, "done\n", "")
         wait_until(lambda: status()["npumonitor"] == "Uninitialized")
 
 

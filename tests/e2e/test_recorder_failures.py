@@ -207,7 +207,8 @@ def test_directory_removed_is_said(hurts):
     """On a terminal, where the last line says where the recording is."""
     h = hurts()
     words = " ".join(map(str, h.steady(events=100)))
-    command = " ".join(f"'{w}'" for w in h.command("sh", "-c", f"{words}; rm -rf {h.out}; {words}"))
+    remove = f"until rm -rf {h.out} 2>&-; do :; done"  # the recorder may make a file meanwhile
+    command = " ".join(f"'{w}'" for w in h.command("sh", "-c", f"{words}; {remove}; {words}"))
     r = subprocess.run(
         ["script", "-qec", command, "/dev/null"],
         env=h.env(),
@@ -224,7 +225,7 @@ def test_directory_removed_is_said(hurts):
 def test_directory_removed_before_children(hurts):
     """Processes that join later find no session: they run unrecorded, and nothing comes back."""
     h = hurts()
-    script = f"{' '.join(map(str, h.steady(events=100)))}; sleep 0.2; rm -rf {h.out}; "
+    script = f"{' '.join(map(str, h.steady(events=100)))}; sleep 0.2; until rm -rf {h.out} 2>&-; do :; done; "
     script += f"{' '.join(map(str, h.steady(events=100)))}; exit 3"
     r = h.run("sh", "-c", script)
     assert (r.returncode, r.stdout, r.stderr) == (3, b"done\ndone\n", b"")

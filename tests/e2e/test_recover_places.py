@@ -188,7 +188,7 @@ def has_rows(path):
 
 def kill_both(h, *opts):
     """Job and recorder in one instant, with rows in the dump and events in the rings."""
-    h.start(*h.steady(pace=100), opts=["--buffer-mb=1", *opts])
+    h.start(*h.steady(pace=10), opts=["--buffer-mb=1", *opts])
     h.wait_counted(500)
     wait_until(lambda: dump_of(h), "the dump")
     recorder = h.session.recorder

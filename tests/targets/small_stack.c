@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
  * small_stack WHAT: allocates in signal handlers that run on an alternate stack of 4 KiB, or the
- * least that the kernel needs for its own part and a few hundred bytes. Below it is a page that
+ * least that the kernel takes for its own part and a kilobyte. Below it is a page that
  * nobody may touch. WHAT: heap, driver, fork (heap, in a child that is born in a handler), beside (as
  * driver, with that stack not far below the TLS of the main thread), thread (the same in a thread
  * that has a stack of 64 KiB).
@@ -14,16 +14,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#ifndef AT_MINSIGSTKSZ
-#	define AT_MINSIGSTKSZ 51
-#endif
-#define LEFT 704 /* for the handler */
+#define LEFT 1280 /* for the handler: enough for an event, less than a call stack needs */
 #define ROUNDS 12000
 
 static int heap;
@@ -87,10 +83,31 @@ static char *map_beside(size_t bytes)
 	return mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 }
 
+static volatile uintptr_t handler_sp;
+
+static void note_sp(int sig)
+{
+	(void)sig;
+	handler_sp = (uintptr_t)__builtin_frame_address(0);
+}
+
+/* What the kernel takes of such a stack before a handler runs. Less than AT_MINSIGSTKSZ, which is for
+ * registers, too, that this program may not use. */
+static size_t measure_kernels_part(void)
+{
+	static char large[64 << 10];
+	struct sigaction sa = {.sa_handler = note_sp, .sa_flags = SA_ONSTACK};
+	stack_t alt = {.ss_sp = large, .ss_size = sizeof(large)};
+
+	if (sigaction(SIGUSR2, &sa, NULL) || sigaltstack(&alt, NULL) || raise(SIGUSR2))
+		_exit(96);
+	return (uintptr_t)large + sizeof(large) - handler_sp;
+}
+
 static void set_stack(int beside)
 {
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
-	size_t size = getauxval(AT_MINSIGSTKSZ) + LEFT;
+	size_t size = measure_kernels_part() + LEFT;
 
 	if (size < 4096)
 		size = 4096;
