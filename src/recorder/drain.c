@@ -91,13 +91,9 @@ static uint64_t ring_copy_published(struct drain *d, struct arena *a, uint32_t i
 				arena_damaged(a, i, &at, piece.bytes - off);
 				break;
 			}
-			/*
-			 * A ring must not wait for a time that no clock of ours shows. An object or a
-			 * place in Python is reported inside the event that met it first, which is
-			 * older.
-			 */
+			/* A ring must not wait for a time that no clock of ours shows. */
 			if (r->time_ns > key && r->time_ns <= d->now_ns + AHEAD_NS &&
-			    r->type != REC_MODULE && r->type != REC_PYTHON) {
+			    !rec_is_inside_event(r)) {
 				key = r->time_ns;
 				if (r->type != REC_KERNEL && key > floor_ns)
 					floor_ns = key;

@@ -456,6 +456,10 @@ struct rec_module {
 
 /* Words of a stack with these bits are no addresses: the rest is the id of a rec_python. */
 #define STACK_PYTHON 0xffff000000000000ull
+/* No place, but frames that were left out: those between the depth asked for and the innermost of the
+ * user's own program, which follows. */
+#define STACK_CUT STACK_PYTHON
+#define STACK_CUT_WORDS 2u /* that a stack may have beyond its depth: this one and that frame */
 
 /* Text: the function, a NUL, and the file. */
 struct rec_python {
@@ -679,5 +683,12 @@ bool rec_check(const struct rec *r, size_t avail);
 
 /* The text of a checked record and its length; NULL and 0 for types without text. */
 const char *rec_text(const struct rec *r, size_t *out_len);
+
+/* What a call stack refers to is reported inside the event that met it first. That event follows, and
+ * is older: the time of such a record says nothing about those behind it. */
+static inline bool rec_is_inside_event(const struct rec *r)
+{
+	return r->type == REC_MODULE || r->type == REC_PYTHON;
+}
 
 #endif

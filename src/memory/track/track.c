@@ -340,7 +340,7 @@ static void track_record(void *arg, uint32_t number, uint32_t tid, const struct 
 	bool by_recorder = r->type == REC_DEVICE || r->type == REC_USAGE || r->type == REC_PROCESS;
 	if (r->time_ns > p->sampled.head.time_ns && !by_recorder)
 		tell_usage(p);
-	if (r->time_ns > p->last_ns && !by_recorder)
+	if (r->time_ns > p->last_ns && !by_recorder && !rec_is_inside_event(r))
 		p->last_ns = r->time_ns;
 	if (!has_room_for_device(p, r) || !budget_allows(p, r))
 		return;

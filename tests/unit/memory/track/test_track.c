@@ -230,6 +230,24 @@ TEST(track, two_processes_with_one_pid)
 
 /* --- windows --- */
 
+/* A place in Python code is younger than the event that it belongs to, which follows: what has a coarse
+ * time meanwhile does not get that of the place. */
+TEST(track, rows_of_coarse_times_stay_in_order)
+{
+	rowtext_begin(DEFERRED, "");
+	system_event(10, SYSTEM_START_TRACE, 0);
+	RECORD(&r, REC_PYTHON, rec_python, 50, .id = 1);
+	shadow_alloc(5, 0x10, 1);
+	shadow_free(5, 0x10);
+	add_alloc(&r, 20, 0x20, 2, POOL_PTA);
+	feed();
+	ROWS("SYSTEM START_TRACE - @10 t7 d9999 \n"
+	     "MALLOC PTA - @10 t7 d0 allocation_id:1,addr:10,size:1,shadow:true\n"
+	     "FREE PTA - @10 t7 d0 allocation_id:1,addr:10,size:1,used:0,total:0\n"
+	     "MALLOC PTA - @20 t7 d0 allocation_id:2,addr:20,size:2,used:2,total:0\n");
+	done();
+}
+
 /* Blocks from before the start get their row at the start, those that are gone do not. */
 TEST(track, start_and_stop)
 {
