@@ -8,6 +8,7 @@ NEED_HEADERS = $(if $(PYTHON_INCLUDE),,$(error no Python.h of CPython 3.8 or lat
 	installs it (package python3-dev or python3-devel), or give PYTHON_INCLUDE=directory))
 # The options of msmemscope are read by the same code as on the command line.
 EXTENSION_SRC := $(wildcard src/python/_sonde/*.c) $(wildcard src/base/numbers/*.c) \
+	src/unwind/python/origin.c \
 	$(addprefix src/memory/options/,config.c options.c values.c) \
 	$(addprefix src/base/,err.c fs.c fs_output.c fs_safe.c log.c mem.c containers/buf.c text/args.c text/args_words.c text/number_read.c text/printable.c text/text.c)
 EXTENSION := $(O)/python/sonde/_sonde.abi3.so

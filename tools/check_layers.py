@@ -73,8 +73,8 @@ ALLOWED = {
     "recorder": "base wire recorder/stream",
     "memory/row": "wire base",
     "memory/options": "base wire memory/row",
-    "memory": "base wire formats unwind/symbols recorder/stream memory/options memory/row"
-    " device/names device/metrics",
+    "memory": "base wire formats unwind/symbols unwind/python recorder/stream memory/options"
+    " memory/row device/names device/metrics",
     "activity/toplist": "base wire",
     "activity": "base wire formats unwind/symbols unwind/remote recorder/stream activity/toplist",
     "client/top": "base client activity/toplist unwind/symbols",
@@ -85,7 +85,7 @@ ALLOWED = {
     "cli": "base wire formats unwind/remote unwind/python unwind/symbols sampler recorder"
     " recorder/stream memory memory/options memory/row activity activity/toplist net client client/top"
     " certs daemon launch device/metrics api",
-    "python": "guest/runtime guest/collect guest/monitor wire base memory/options memory/row api",
+    "python": "guest/runtime guest/collect guest/monitor unwind/python wire base memory/options memory/row api",
 }
 
 FOLDER_FILES = 25

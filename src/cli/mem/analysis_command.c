@@ -12,12 +12,31 @@
 
 #include "base/fs.h"
 #include "base/mem.h"
+#include "base/text/number_read.h"
 #include "base/text/printable.h"
 #include "memory/analysis/common/report.h"
 #include "memory/input/input.h"
 #include "memory/input/recording_path.h"
 #include "memory/options/config.h"
 #include "wire/rank_env.h"
+
+static int read_frames(const char *text, struct frame_choice *out, struct err *err)
+{
+	int64_t n;
+
+	*out = (struct frame_choice){0};
+	if (!text)
+		return 0;
+	if (!strcmp(text, "all") || !strcmp(text, "user"))
+		out->which = *text == 'a' ? FRAMES_ALL : FRAMES_USER;
+	else if (number_read(text, strlen(text), &n) && n > 0 && n <= UINT16_MAX)
+		out->most = (unsigned)n;
+	else
+		return err_set(err, -EINVAL,
+			       "--frames: '%s' is neither 'all' nor 'user' nor a number of frames",
+			       text);
+	return 0;
+}
 
 int analysis_read(const struct command *cmd, const char *path,
 		  struct analysis *(*make)(void *options), void *options, struct analysis_run *out)
@@ -27,7 +46,8 @@ int analysis_read(const struct command *cmd, const char *path,
 	struct err err = {0};
 
 	*out = (struct analysis_run){0};
-	if (mem_choice_option(o->pid, o->rank, &out->choice, &err) < 0)
+	if (mem_choice_option(o->pid, o->rank, &out->choice, &err) < 0 ||
+	    read_frames(o->frames, &out->frames, &err) < 0)
 		return command_fail(cmd, &err, EXIT_USAGE);
 	int r = recording_resolve(path, &out->path, &err);
 	out->resolved = r == 0 && strcmp(path, buf_str(&out->path)) != 0;
@@ -145,8 +165,10 @@ static void print_loss(const struct loss *loss, const struct analysis_style *sty
 int analysis_print(const struct command *cmd, struct analysis_run *run, const void *options)
 {
 	const struct analysis_options *o = options;
-	struct analysis_style style = {
-		.colour = isatty(STDOUT_FILENO), .top = o->top, .literal = o->literal};
+	struct analysis_style style = {.colour = isatty(STDOUT_FILENO),
+				       .top = o->top,
+				       .literal = o->literal,
+				       .frames = run->frames};
 	struct buf text = {0}, facts = {0};
 	int status;
 

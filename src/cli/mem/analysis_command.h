@@ -19,6 +19,7 @@ struct analysis_options {
 	bool literal; /* as in struct analysis_style */
 	unsigned pid; /* 0: all processes */
 	const char *rank; /* NULL: all */
+	const char *frames; /* of call stacks; NULL: as people read them */
 };
 
 #define ANALYSIS_DEFAULTS                                                                          \
@@ -62,6 +63,13 @@ struct analysis_options {
 		 .help = "Also write the answer to this file as JSON. The file has the complete "  \
 			 "lists: --top does not shorten them."},                                   \
 		COMMAND_TOP_OPTION(struct analysis_options, "How many of each kind are listed."),  \
+		{.name = "frames",                                                                 \
+		 .kind = OPT_TEXT,                                                                 \
+		 .arg = "all|user|N",                                                              \
+		 .offset = offsetof(struct analysis_options, frames),                              \
+		 .default_text = "the useful ones, from your own code on",                         \
+		 .help = "Which frames of call stacks are shown: all that were recorded, those "   \
+			 "of your own code, or at most N."},                                       \
 		MEM_PROCESS_OPTIONS(struct analysis_options),                                      \
 		MEM_WAIT_OPTION(struct analysis_options,                                           \
 				"How long to wait for a recorder that is still finishing its "     \
@@ -107,6 +115,7 @@ struct analysis_run {
 	struct processes processes;
 	struct input_choice choice;
 	struct loss loss;
+	struct frame_choice frames;
 };
 int analysis_read(const struct command *cmd, const char *path,
 		  struct analysis *(*make)(void *options), void *options, struct analysis_run *out);

@@ -248,6 +248,8 @@ struct collect_frame {
 	uint32_t line;
 };
 /* A place in code, and a stack of them, innermost first; 0: no room, or nothing records. */
+#define COLLECT_MAX_PLACES 1000u
+#define COLLECT_PLACE_CUT 0u /* stands for places that were left out */
 uint32_t collect_frame_place(const struct collect_frame *f) EXPORTED(collect_frame_place);
 uint32_t collect_places(const uint32_t *places, uint32_t n) EXPORTED(collect_places);
 /* time_ns 0: it happened before now, nobody knows when. */

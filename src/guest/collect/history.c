@@ -232,12 +232,14 @@ uint32_t collect_frame_place(const struct collect_frame *f)
 
 uint32_t collect_places(const uint32_t *places, uint32_t n)
 {
-	uint64_t words[ARENA_MAX_DEPTH];
+	uint64_t words[COLLECT_MAX_PLACES];
 
+	_Static_assert(COLLECT_MAX_PLACES <= ARENA_MAX_DEPTH, "a stack has room for them");
+	_Static_assert((STACK_PYTHON | COLLECT_PLACE_CUT) == STACK_CUT, "no place has this number");
 	if (!n || guest_mode() < GUEST_SHADOW || !guest.arena)
 		return 0;
-	if (n > ARENA_MAX_DEPTH)
-		n = ARENA_MAX_DEPTH;
+	if (n > COLLECT_MAX_PLACES)
+		n = COLLECT_MAX_PLACES;
 	for (uint32_t i = 0; i < n; i++)
 		words[i] = STACK_PYTHON | places[i];
 	uint32_t id = guest_intern(words, n, NULL, NULL);

@@ -444,8 +444,9 @@ uint32_t guest_intern(const uint64_t *words, uint32_t n, void (*fresh)(uint32_t 
 /* Are these the words behind an id of this arena? */
 bool guest_is_interned(uint32_t id, const uint64_t *words, uint32_t n);
 
-/* The Python stack of this thread, innermost first, as STACK_PYTHON words. Takes no lock, and not
- * the GIL either. Returns how many, 0 where no Python runs. */
+/* The Python stack of this thread, innermost first, as STACK_PYTHON words: at most `max`, and up to
+ * STACK_CUT_WORDS more, by which a frame of the user's own code is in it. Takes no lock, and not the
+ * GIL either. Returns how many, 0 where no Python runs. */
 uint32_t guest_python(uint64_t *out, uint32_t max);
 void guest_python_forget(void); /* the ids of places: there is another arena */
 /*

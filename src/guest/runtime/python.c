@@ -34,6 +34,7 @@
 
 #include "unwind/python/frame.h"
 #include "unwind/python/line.h"
+#include "unwind/python/origin.h"
 #include "unwind/python/reader.h"
 #include "unwind/python/text.h"
 
@@ -46,6 +47,8 @@
 #define WHOLE UINT64_MAX /* of a place: the function, not an instruction of it */
 #define HIDDEN_FILES 512 /* some ten times what there are */
 #define HIDDEN_PROBES 8
+#define KNOWN_FILES 512u
+#define FURTHER_FRAMES 256 /* beyond the depth asked for */
 #define STACK_BELOW ((uint64_t)4 << 20)
 #define STACK_ABOVE ((uint64_t)64 << 20)
 
@@ -397,13 +400,70 @@ static bool is_hidden(uint64_t name)
 	return false;
 }
 
+/* --- files of the user's own program --- */
+
+/* Whose a file is, from the second time on without reading its name: a mark of the name, the origin in
+ * its two lowest bits. Threads that write an entry at the same time cost each other a reading. */
+static _Atomic uint64_t origins[KNOWN_FILES];
+
+static bool is_users(uint64_t file)
+{
+	uint64_t mark = python_text_mark(&reader, &python.layout, file) & ~(uint64_t)3;
+	_Atomic uint64_t *slot = &origins[mark >> 8 & (KNOWN_FILES - 1)];
+	uint64_t known = atomic_load_explicit(slot, memory_order_relaxed);
+	char text[MAX_FILE];
+
+	if (!mark)
+		return false;
+	if ((known & ~(uint64_t)3) == mark)
+		return (known & 3) == ORIGIN_USER;
+	ssize_t n = python_text(&reader, &python.layout, file, text, sizeof(text));
+	if (n < 0)
+		return false;
+	enum python_origin origin = python_origin(text, (size_t)n);
+	atomic_store_explicit(slot, mark | origin, memory_order_relaxed);
+	return origin == ORIGIN_USER;
+}
+
+/* A stack in the making. */
+struct capture {
+	uint64_t *out;
+	uint32_t n, max;
+	bool has_users; /* a frame of the user's own code */
+	bool left_out; /* frames behind the depth */
+};
+
+/*
+ * The innermost frames, as many as were asked for; behind them, if there is none of the user's own
+ * code, the innermost of these: a framework is often deeper than anybody asks for. False: no room.
+ */
+static bool add_frame(struct capture *c, struct place *p)
+{
+	bool users = !c->has_users && is_users(p->file);
+
+	if (c->n >= c->max && !users) {
+		c->left_out = true;
+		return true;
+	}
+	uint32_t id = intern_place(p);
+	if (!id) {
+		guest_lost_stack();
+		return false;
+	}
+	if (c->left_out)
+		c->out[c->n++] = STACK_CUT;
+	c->out[c->n++] = STACK_PYTHON | id;
+	c->has_users |= users;
+	return true;
+}
+
 /* Shims and hidden frames do not count towards `max`, but towards a bound of their own, so that
  * a chain without end does end. */
 uint32_t guest_python(uint64_t *out, uint32_t max)
 {
+	struct capture c = {.out = out, .max = max};
 	struct python_raw_frame f;
 	struct walk walk;
-	uint32_t n = 0;
 
 	if (!max || !is_ready())
 		return 0;
@@ -413,21 +473,19 @@ uint32_t guest_python(uint64_t *out, uint32_t max)
 	}
 	if (!walk_begin(&walk))
 		return 0;
-	for (unsigned seen = 0; n < max && seen < MAX_SHIMS + max; seen++) {
+	unsigned most = MAX_SHIMS + max, further = 0;
+	for (unsigned seen = 0; seen < most && further < FURTHER_FRAMES; seen++) {
 		struct place p;
 
-		if (!walk_next(&walk, &f))
+		if ((c.n >= max && c.has_users) || !walk_next(&walk, &f))
 			break;
 		if (f.shim || !f.code || !place_of(&f, &p) || is_hidden(p.file))
 			continue;
-		uint32_t id = intern_place(&p);
-		if (!id) {
-			guest_lost_stack();
+		further += c.n >= max;
+		if (!add_frame(&c, &p))
 			break;
-		}
-		out[n++] = STACK_PYTHON | id;
 	}
-	return n;
+	return c.n;
 }
 
 /* --- functions --- */

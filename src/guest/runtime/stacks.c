@@ -204,9 +204,10 @@ bool guest_is_interned(uint32_t id, const uint64_t *words, uint32_t n)
 	static __attribute__((noinline)) uint32_t name(uint64_t caller, uint32_t depth,            \
 						       uint32_t py_depth)                          \
 	{                                                                                          \
-		uint64_t pc[size];                                                                 \
+		uint64_t pc[size + STACK_CUT_WORDS];                                               \
 		uint32_t n = depth ? native_capture(pc, depth, caller, report_module, NULL) : 0;   \
 		n += guest_python(pc + n, py_depth);                                               \
+		n = n < ARENA_MAX_DEPTH ? n : ARENA_MAX_DEPTH;                                     \
 		return n ? guest_intern(pc, n, NULL, NULL) : NOTHING;                              \
 	}
 
@@ -270,7 +271,7 @@ uint32_t guest_stack_depth(uint64_t caller, uint32_t depth, uint32_t py_depth)
 		depth = ARENA_MAX_DEPTH;
 	if (py_depth > ARENA_MAX_DEPTH - depth)
 		py_depth = ARENA_MAX_DEPTH - depth;
-	if (!guest_has_stack((depth + py_depth) * 8 + WALK_STACK))
+	if (!guest_has_stack((depth + py_depth + STACK_CUT_WORDS) * 8 + WALK_STACK))
 		id = 0;
 	else if (depth + py_depth <= SMALL_DEPTH)
 		id = capture_small(caller, depth, py_depth);

@@ -92,6 +92,8 @@ static void resolve_stack(struct proc *p, struct stack_text *s)
 	for (uint32_t i = native; i < s->depth; i++) {
 		const char *place = omap_get(&p->places, s->pc[i] & ~STACK_PYTHON);
 
+		if (s->pc[i] == STACK_CUT)
+			place = "...\n"; /* as frames.h reads it */
 		buf_add_str(&s->python, place ? place : "?(0): ?\n");
 	}
 	s->resolved = true;

@@ -13,10 +13,11 @@
 #include "python/_sonde/module.h"
 
 #include "guest/collect/collect.h"
+#include "unwind/python/origin.h"
 
 #include <string.h>
 
-#define MAX_DEPTH 1000u
+#define MAX_DEPTH (COLLECT_MAX_PLACES - 2) /* a cut and a frame of the user's may follow */
 #define MAX_ACTIONS 16
 #define FRAME_BITS 12
 
@@ -40,6 +41,11 @@ static struct {
 	PyObject *action, *addr, *size, *frames, *time_us, *filename, *name, *line;
 } keys;
 
+struct place {
+	uint32_t id; /* 0: unknown */
+	bool users; /* of the user's own code */
+};
+
 /* One list being reported. What it refers to stays alive until it is through. */
 struct import {
 	PyObject *live, *waiting, *segments; /* dicts by address: size; stack; size */
@@ -55,7 +61,7 @@ struct import {
 	unsigned nknown;
 	struct {
 		PyObject *frame;
-		uint32_t place;
+		struct place place;
 	} places[1 << FRAME_BITS];
 	uint64_t events, missed;
 	int64_t live_bytes; /* by how much they have grown */
@@ -97,13 +103,13 @@ static uint64_t number(PyObject *o)
 
 /* --- stacks --- */
 
-static uint32_t place_of_frame(PyObject *frame)
+static struct place place_of_frame(PyObject *frame)
 {
 	PyObject *file = field(frame, keys.filename), *name = field(frame, keys.name);
 	PyObject *file_bytes = NULL, *name_bytes = NULL;
 	Py_ssize_t nfile, nname;
 	char *file_text, *name_text;
-	uint32_t place = 0;
+	struct place place = {0};
 
 	if (file && name && PyUnicode_Check(file) && PyUnicode_Check(name)) {
 		file_bytes = PyUnicode_AsEncodedString(file, "utf-8", "replace");
@@ -119,7 +125,8 @@ static uint32_t place_of_frame(PyObject *frame)
 			.function_len = (uint32_t)nname,
 			.line = (uint32_t)number(field(frame, keys.line)),
 		};
-		place = collect_frame_place(&f);
+		place.id = collect_frame_place(&f);
+		place.users = python_origin(f.file, f.file_len) == ORIGIN_USER;
 	}
 	PyErr_Clear();
 	Py_XDECREF(file_bytes);
@@ -127,7 +134,7 @@ static uint32_t place_of_frame(PyObject *frame)
 	return place;
 }
 
-static uint32_t place_of(struct import *im, PyObject *frame)
+static struct place place_of(struct import *im, PyObject *frame)
 {
 	size_t slot = ((uintptr_t)frame >> 4) * 0x9e3779b97f4a7c15ull >> (64 - FRAME_BITS);
 
@@ -140,17 +147,28 @@ static uint32_t place_of(struct import *im, PyObject *frame)
 	return im->places[slot].place;
 }
 
+/* The innermost frames and, where none of them is of the user's own code, the innermost of these. */
 static uint32_t stack_of(struct import *im, PyObject *frames, uint32_t depth)
 {
-	uint32_t places[MAX_DEPTH], n = 0;
+	uint32_t places[COLLECT_MAX_PLACES], n = 0;
+	bool has_users = false, left_out = false;
 
 	if (!depth || !frames || !PyList_Check(frames))
 		return 0;
+	depth = depth < MAX_DEPTH ? depth : MAX_DEPTH;
 	Py_ssize_t all = PyList_Size(frames);
-	for (Py_ssize_t i = 0; i < all && n < depth && n < MAX_DEPTH; i++) {
-		uint32_t place = place_of(im, PyList_GetItem(frames, i));
-		if (place)
-			places[n++] = place;
+	for (Py_ssize_t i = 0; i < all && (n < depth || !has_users); i++) {
+		struct place place = place_of(im, PyList_GetItem(frames, i));
+		if (!place.id)
+			continue;
+		if (n >= depth && !place.users) {
+			left_out = true;
+			continue;
+		}
+		if (left_out)
+			places[n++] = COLLECT_PLACE_CUT;
+		places[n++] = place.id;
+		has_users |= place.users;
 	}
 	return collect_places(places, n);
 }

@@ -7,56 +7,12 @@
 
 #include "base/mem.h"
 #include "base/proc.h"
-
-/* Behind "/lib/python3.11/" or the like; NULL if the path has no such part. */
-static const char *behind_library(const char *path)
-{
-	for (const char *at = path; (at = strstr(at, "/python3")) != NULL; at++) {
-		const char *rest = at + strlen("/python3");
-
-		rest += strspn(rest, ".0123456789t");
-		if (*rest == '/' && at >= path + 4 &&
-		    (!strncmp(at - 4, "/lib", 4) ||
-		     (at >= path + 6 && !strncmp(at - 6, "/lib64", 6))))
-			return rest + 1;
-	}
-	return NULL;
-}
-
-static const char *behind_packages(const char *path)
-{
-	static const char *const folders[] = {"/site-packages/", "/dist-packages/"};
-
-	for (unsigned i = 0; i < 2; i++) {
-		const char *at = strstr(path, folders[i]);
-		if (at)
-			return at + strlen(folders[i]);
-	}
-	return NULL;
-}
+#include "unwind/python/origin.h"
 
 /* Code that only starts the job's: never what a person looks for. */
 static bool is_launcher(const char *file)
 {
-	static const char *const parts[] = {
-		"/torch/multiprocessing/spawn.py",
-		"/torch/distributed/run.py",
-		"/torch/distributed/launch.py",
-		"/torch/distributed/launcher/",
-		"/torch/distributed/elastic/",
-		"/accelerate/commands/",
-		"/accelerate/utils/launch.py",
-		"/deepspeed/launcher/",
-		"/bin/torchrun",
-		"/bin/accelerate",
-		"/bin/deepspeed",
-		"/bin/msrun",
-	};
-
-	for (unsigned i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
-		if (strstr(file, parts[i]))
-			return true;
-	return false;
+	return python_origin(file, strlen(file)) == ORIGIN_LAUNCHER;
 }
 
 static bool is_string(const struct stack_frame *f)
@@ -72,11 +28,15 @@ static bool is_multiprocessing(const struct stack_frame *frames, unsigned n)
 
 enum code_home frame_home(const struct stack_frame *f)
 {
-	if (f->kind == STACK_NATIVE || !strncmp(f->file, "<frozen ", 8) || is_string(f))
-		return HOME_STANDARD;
-	if (behind_packages(f->file) || is_launcher(f->file))
-		return HOME_PACKAGE;
-	return behind_library(f->file) ? HOME_STANDARD : HOME_JOB;
+	static const enum code_home homes[] = {
+		[ORIGIN_USER] = HOME_JOB,
+		[ORIGIN_PACKAGE] = HOME_PACKAGE,
+		[ORIGIN_LAUNCHER] = HOME_PACKAGE,
+		[ORIGIN_STANDARD] = HOME_STANDARD,
+	};
+
+	return f->kind == STACK_NATIVE ? HOME_STANDARD
+				       : homes[python_origin(f->file, strlen(f->file))];
 }
 
 int stack_call_site(const struct stack_frame *frames, unsigned n)
@@ -125,11 +85,7 @@ unsigned stack_own_part(const struct stack_frame *frames, unsigned n)
 
 const char *frame_path(const struct stack_frame *f)
 {
-	const char *rest = behind_packages(f->file);
-
-	if (!rest)
-		rest = behind_library(f->file);
-	return rest ? rest : f->file;
+	return python_short_path(f->file, strlen(f->file));
 }
 
 /* "trainer.py:88", "models/__init__.py:3": enough to recognise it. */

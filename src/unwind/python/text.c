@@ -138,6 +138,22 @@ full:
 	return (ssize_t)used;
 }
 
+uint64_t python_text_mark(const struct python_reader *r, const struct python_layout *l,
+			  uint64_t addr)
+{
+	uint64_t end = 0;
+	struct text t;
+
+	if (text_open(r, l, addr, &t) < 0)
+		return 0;
+	uint64_t bytes = t.length * t.kind, n = bytes < 8 ? bytes : 8;
+	if (n && python_read(r, t.data + bytes - n, &end, n) < 0)
+		return 0;
+	uint64_t mark =
+		(addr ^ t.length << 48 ^ end * 0x9e3779b97f4a7c15ull) * 0xff51afd7ed558ccdull;
+	return mark ? mark : 1;
+}
+
 ssize_t python_bytes(const struct python_reader *r, const struct python_layout *l, uint64_t addr,
 		     void *out, size_t cap)
 {

@@ -18,6 +18,11 @@
 ssize_t python_text(const struct python_reader *r, const struct python_layout *l, uint64_t addr,
 		    char *out, size_t cap);
 
+/* A number that texts at the same address have in common only if they are the same in all likelihood:
+ * of its length and its last characters. 0: there is no str. */
+uint64_t python_text_mark(const struct python_reader *r, const struct python_layout *l,
+			  uint64_t addr);
+
 /* The bytes object at `addr`: its length, of which at most cap bytes are copied. */
 ssize_t python_bytes(const struct python_reader *r, const struct python_layout *l, uint64_t addr,
 		     void *out, size_t cap);

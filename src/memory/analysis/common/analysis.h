@@ -18,6 +18,7 @@
 
 #include "base/containers/buf.h"
 #include "base/mem.h"
+#include "memory/analysis/common/frames.h"
 #include "memory/dump/row.h"
 
 /* How an answer for people is to look. */
@@ -26,6 +27,7 @@ struct analysis_style {
 	unsigned top; /* how many of each kind are listed */
 	bool console; /* the report at the end of a job: findings, or a word that all is well */
 	bool literal; /* with the lines of msMemScope, which scripts look for */
+	struct frame_choice frames; /* of call stacks */
 };
 
 struct analysis;

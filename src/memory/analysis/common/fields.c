@@ -35,7 +35,9 @@ void put_where(json_t *o, const struct stacks *s, uint32_t stack)
 {
 	struct buf where = {0};
 
-	put_text(o, "where", stacks_where(s, stack, &where) ? buf_str(&where) : NULL);
+	put_text(o, "where", stacks_place(s, stack, &where) ? buf_str(&where) : NULL);
+	buf_clear(&where);
+	put_text(o, "via", stacks_via(s, stack, &where) ? buf_str(&where) : NULL);
 	buf_release(&where);
 }
 
@@ -56,10 +58,13 @@ static json_t *call_order_value(struct stack stack)
 	json_t *list = json_array();
 	struct buf text = {0};
 
-	frames_join(stack.py, stack.c, &frames);
+	frames_join(stack.py, stack.c, FRAMES_USEFUL, &frames);
 	for (size_t i = 0; i < frames.n; i++) {
 		buf_clear(&text);
-		frame_describe(&frames.list[i].line, frames.list[i].python, &text);
+		if (frames.list[i].cut)
+			buf_add_str(&text, "…");
+		else
+			frame_describe(&frames.list[i].line, frames.list[i].python, &text);
 		json_array_append_new(list, text_value(text.data, text.len));
 	}
 	buf_release(&text);

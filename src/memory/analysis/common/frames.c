@@ -11,28 +11,60 @@
 #include "base/mem.h"
 #include "base/text/printable.h"
 #include "base/text/text.h"
+#include "unwind/python/origin.h"
 #include "unwind/symbols/demangle.h"
 
 #define MAX_SHOWN 120 /* bytes of a name */
 
 /* A line taken apart; len 0 for what it does not have. */
 struct frame {
+	struct frame_line path; /* of the module */
 	struct frame_line module; /* without its folder */
 	struct frame_line function;
 	struct frame_line source; /* file:line, without its folder */
 };
 
-/* Modules that only pass an allocation on: ours, the vendor's, the frameworks' pools, the C and
- * C++ run time. */
-static const char *const plumbing_modules[] = {
-	"libsonde",	  "libleaks_ascend", "libascend_",	"libatb_abi_", "libascendcl",
-	"libruntime.",	  "libacl_rt",	     "libms_tools_ext", "libprofapi",  "libc.so",
-	"libc-",	  "libpthread",	     "ld-linux",	"libstdc++",   "linux-vdso",
-	"libmsmemscope_", "libsimpool",	     "libtorch",	"libc10",      "libmindspore",
-	"libatb.",
+/*
+ * Modules that are never the user's: ours, the vendors', the frameworks', the C and C++ run time.
+ * Frameworks come first: what the user's code called in one of them is worth a word.
+ */
+static const char *const framework_modules[] = {
+	"libtorch", "libc10", "libmindspore", "libatb.", "libsimpool", "xla_", "libjax",
 };
-static const char *const plumbing_folders[] = {"site-packages/", "dist-packages/", "/lib/python3",
-					       "<frozen"};
+static const char *const system_modules[] = {
+	"libsonde",	"libleaks_ascend", "libascend_",      "libatb_abi_", "libascendcl",
+	"libruntime.",	"libacl_rt",	   "libms_tools_ext", "libprofapi",  "libhccl",
+	"libc.so",	"libc-",	   "libpthread",      "ld-linux",    "libstdc++",
+	"libgcc_s",	"libm.so",	   "libdl.",	      "linux-vdso",  "libmsmemscope_",
+	"libjemalloc",	"libtcmalloc",	   "libmimalloc",     "libgomp",     "libiomp",
+	"libomp.",	"libmkl",	   "libopenblas",     "libtbb",	     "libcuda.",
+	"libcudart",	"libcublas",	   "libcudnn",	      "libnccl",     "libnvrtc",
+	"libnvidia-ml", "libcupti",	   "libcufft",	      "libcusolver", "libcusparse",
+};
+static const char *const system_folders[] = {"/site-packages/", "/dist-packages/"};
+/* Between the user's line and what it called: they say nothing. */
+static const char *const wrappers[] = {
+	"_call_impl",
+	"_wrapped_call_impl",
+	"inner",
+	"wrapper",
+	"_wrapper",
+	"wrapped",
+	"decorate_context",
+	"_fn",
+	"__call__",
+	"_call_with_frames_removed",
+	"run_node",
+	"call_module",
+	"__torch_function__",
+	"_engine_run_backward",
+	"_conv_forward",
+	"__torch_dispatch__",
+	"<lambda>",
+	"use_grad",
+	"_use_grad",
+	"profile_hook_step",
+};
 /* Functions that hand memory out for somebody else, whatever module they were compiled into: those
  * of C++ are often part of the program itself. */
 static const char *const allocators[] = {
@@ -125,7 +157,8 @@ static bool take_c(const struct frame_line *line, struct frame *out)
 
 	if (!close || open == line->text)
 		return false;
-	out->module = base_name(text_between(line->text, open));
+	out->path = text_between(line->text, open);
+	out->module = base_name(out->path);
 	const char *plus = memrchr(open, '+', (size_t)(close - open));
 	out->function = text_between(open + 1, plus && plus[1] == '0' ? plus : close);
 	if (!out->function.len)
@@ -147,7 +180,7 @@ static bool take_python(const struct frame_line *line, struct frame *out)
 	for (const char *p = open + 1; p < mid; p++)
 		if (!isdigit((unsigned char)*p))
 			return false;
-	out->module = text_between(line->text, open);
+	out->path = out->module = text_between(line->text, open);
 	out->function = text_between(mid + 3, end);
 	out->source = text_between(open + 1, mid);
 	return true;
@@ -164,25 +197,53 @@ static bool is_allocator(struct frame_line function)
 	return false;
 }
 
-bool frame_is_plumbing(const struct frame_line *line, bool python)
+static bool begins_with_one_of(struct frame_line t, const char *const *list, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (begins_with(t, list[i]))
+			return true;
+	return false;
+}
+
+static enum frame_origin c_origin(const struct frame_line *line)
 {
 	struct frame f;
 
-	if (python) {
-		for (size_t i = 0; i < COUNT(plumbing_folders); i++)
-			if (memmem(line->text, line->len, plumbing_folders[i],
-				   strlen(plumbing_folders[i])))
-				return true;
-		return false;
-	}
-	if (!take_c(line, &f))
-		return begins_with(*line, "[0x"); /* code of no object */
+	if (!take_c(line, &f)) /* code of no object */
+		return begins_with(*line, "[0x") ? FRAME_SYSTEM : FRAME_USER;
 	if (is_allocator(f.function))
-		return true;
-	for (size_t i = 0; i < COUNT(plumbing_modules); i++)
-		if (begins_with(f.module, plumbing_modules[i]))
-			return true;
-	return false;
+		return FRAME_SYSTEM;
+	if (begins_with_one_of(f.module, framework_modules, COUNT(framework_modules)))
+		return FRAME_PACKAGE;
+	if (begins_with_one_of(f.module, system_modules, COUNT(system_modules)))
+		return FRAME_SYSTEM;
+	for (size_t i = 0; i < COUNT(system_folders); i++)
+		if (memmem(f.path.text, f.path.len, system_folders[i], strlen(system_folders[i])))
+			return FRAME_PACKAGE;
+	return FRAME_USER;
+}
+
+enum frame_origin frame_origin(const struct frame_line *line, bool python)
+{
+	static const enum frame_origin of_python[] = {
+		[ORIGIN_USER] = FRAME_USER,
+		[ORIGIN_PACKAGE] = FRAME_PACKAGE,
+		[ORIGIN_LAUNCHER] = FRAME_SYSTEM,
+		[ORIGIN_STANDARD] = FRAME_SYSTEM,
+	};
+	struct frame f;
+
+	if (!python)
+		return c_origin(line);
+	if (frame_is_cut(line))
+		return FRAME_SYSTEM;
+	return take_python(line, &f) ? of_python[python_origin(f.path.text, f.path.len)]
+				     : FRAME_USER;
+}
+
+bool frame_is_cut(const struct frame_line *line)
+{
+	return line->len == 3 && !memcmp(line->text, "...", 3);
 }
 
 bool frame_is_root(const struct frame_line *line)
@@ -197,24 +258,66 @@ bool frame_is_root(const struct frame_line *line)
 	return false;
 }
 
+static bool is_wrapper(const struct frame_line *line, bool python)
+{
+	struct frame_line function = frame_function(line, python);
+	const char *dot = function.len ? memrchr(function.text, '.', function.len) : NULL;
+	const char *end = function.text + function.len;
+	struct frame_line last = dot ? text_between(dot + 1, end) : function;
+
+	for (size_t i = 0; python && i < COUNT(wrappers); i++)
+		if (last.len == strlen(wrappers[i]) && begins_with(last, wrappers[i]))
+			return true;
+	return false;
+}
+
+/* Those of the given origin, or none. */
+static size_t pick_of(const char *text, bool python, enum frame_origin origin,
+		      struct frame_line *out, size_t max)
+{
+	struct frame_line line;
+	size_t n = 0;
+
+	while (n < max && frame_next(&text, &line)) {
+		if (!python && frame_is_root(&line))
+			break;
+		if (frame_origin(&line, python) == origin &&
+		    (origin == FRAME_USER || !is_wrapper(&line, python)))
+			out[n++] = line;
+	}
+	return n;
+}
+
 size_t frames_pick(const char *text, bool python, struct frame_line *out, size_t max)
 {
 	struct frame_line line;
-	const char *p = text;
-	size_t n = 0;
+	size_t n = pick_of(text, python, FRAME_USER, out, max);
 
-	while (n < max && frame_next(&p, &line)) {
-		if (!n && frame_is_plumbing(&line, python))
-			continue;
-		if (!python && frame_is_root(&line))
-			break;
+	if (!n && python)
+		n = pick_of(text, python, FRAME_PACKAGE, out, max);
+	while (!n && max && frame_next(&text, &line)) {
 		out[n++] = line;
+		while (n < max && frame_next(&text, &line))
+			out[n++] = line;
 	}
-	if (n)
-		return n;
-	for (p = text; n < max && frame_next(&p, &line);)
-		out[n++] = line;
 	return n;
+}
+
+bool frames_via(const char *text, const struct frame_line *user, bool python,
+		struct frame_line *out)
+{
+	struct frame_line line;
+	bool found = false;
+
+	/* In Python the innermost call says most; in C++ the one that the user's code made. */
+	while (frame_next(&text, &line) && line.text != user->text) {
+		if ((found && python) || frame_origin(&line, python) != FRAME_PACKAGE ||
+		    is_wrapper(&line, python))
+			continue;
+		found = true;
+		*out = line;
+	}
+	return found && line.text == user->text;
 }
 
 static void add_name(struct buf *out, struct frame_line name)
@@ -297,6 +400,16 @@ static void add_function(struct buf *out, struct frame_line function)
 	const char *plain = plain_name(function);
 	add_name(out, text_between(plain, plain + strlen(plain)));
 	buf_add_str(out, is_inlined ? inlined : "");
+}
+
+void frame_describe_call(const struct frame_line *line, bool python, struct buf *out)
+{
+	struct frame_line function = frame_function(line, python);
+
+	if (python && !memchr(function.text, '.', function.len))
+		frame_describe(line, true, out); /* "forward" alone says nothing */
+	else
+		add_function(out, function);
 }
 
 void frame_describe(const struct frame_line *line, bool python, struct buf *out)

@@ -14,7 +14,8 @@
 
 static void add_frame(struct frame_list *out, struct frame_line line, bool python)
 {
-	LIST_ADD(out->list, out->n, out->cap, (struct shown_frame){line, python, false});
+	LIST_ADD(out->list, out->n, out->cap,
+		 (struct shown_frame){line, python, python && frame_is_cut(&line)});
 }
 
 static void add_lines(struct frame_list *out, const char *text, bool python)
@@ -25,15 +26,17 @@ static void add_lines(struct frame_list *out, const char *text, bool python)
 		add_frame(out, line, python);
 }
 
-/* What frames_pick() does, without a limit. */
-static void add_picked(struct frame_list *out, const struct frame_list *all, bool python)
+/* From the innermost of the user's own code on; all of them if there is none. */
+static void add_picked(struct frame_list *out, const struct frame_list *all, bool python,
+		       enum frames_which which)
 {
 	size_t i = 0, end = all->n;
 
 	for (size_t k = 0; !python && k < all->n && end == all->n; k++)
 		if (frame_is_root(&all->list[k].line))
 			end = k;
-	while (i < end && frame_is_plumbing(&all->list[i].line, python))
+	while (which != FRAMES_ALL && i < end &&
+	       frame_origin(&all->list[i].line, python) != FRAME_USER)
 		i++;
 	if (i == end) {
 		i = 0;
@@ -74,7 +77,7 @@ static struct interpreter find_interpreter(const struct frame_list *c)
 	return in;
 }
 
-/* C frames [from, to) without the interpreter's; inside of Python without plumbing, too. */
+/* C frames [from, to) without the interpreter's; inside of Python the user's own code begins. */
 static void add_c(struct frame_list *out, const struct frame_list *c, size_t from, size_t to,
 		  bool innermost)
 {
@@ -86,7 +89,7 @@ static void add_c(struct frame_list *out, const struct frame_list *c, size_t fro
 		if (frame_is_root(line))
 			return;
 		if (frame_is_interpreter(line, &evaluates) ||
-		    (innermost && frame_is_plumbing(line, false)))
+		    (innermost && frame_origin(line, false) != FRAME_USER))
 			continue;
 		innermost = false;
 		add_frame(out, *line, false);
@@ -95,7 +98,7 @@ static void add_c(struct frame_list *out, const struct frame_list *c, size_t fro
 
 /* One frame of the interpreter for each of Python. */
 static void add_one_by_one(struct frame_list *out, const struct frame_list *c,
-			   const struct frame_list *py)
+			   const struct frame_list *py, enum frames_which which)
 {
 	size_t k = 0, from = 0;
 	bool evaluates;
@@ -104,14 +107,26 @@ static void add_one_by_one(struct frame_list *out, const struct frame_list *c,
 		(void)frame_is_interpreter(&c->list[i].line, &evaluates);
 		if (!evaluates)
 			continue;
-		add_c(out, c, from, i, !from);
+		add_c(out, c, from, i, !from && which != FRAMES_ALL);
 		add_frame(out, py->list[k++].line, true);
 		from = i + 1;
 	}
 	add_c(out, c, from, c->n, false);
 }
 
-void frames_join(const char *py_text, const char *c_text, struct frame_list *out)
+/* Leaves those of the user's own code, if there are any. */
+static void keep_users(struct frame_list *l)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < l->n; i++)
+		if (frame_origin(&l->list[i].line, l->list[i].python) == FRAME_USER)
+			l->list[n++] = l->list[i];
+	l->n = n ? n : l->n;
+}
+
+void frames_join(const char *py_text, const char *c_text, enum frames_which which,
+		 struct frame_list *out)
 {
 	struct frame_list c = {0}, py = {0};
 
@@ -119,18 +134,20 @@ void frames_join(const char *py_text, const char *c_text, struct frame_list *out
 	add_lines(&py, py_text, true);
 	struct interpreter in = find_interpreter(&c);
 	if (!c.n || !py.n) {
-		add_picked(out, py.n ? &py : &c, py.n != 0);
+		add_picked(out, py.n ? &py : &c, py.n != 0, which);
 	} else if (in.evaluating == py.n) {
-		add_one_by_one(out, &c, &py);
+		add_one_by_one(out, &c, &py, which);
 	} else if (!in.found && in.rooted) { /* where Python is in it is not known */
-		add_picked(out, &py, true);
-		add_picked(out, &c, false);
+		add_picked(out, &py, true, which);
+		add_picked(out, &c, false, which);
 	} else {
-		add_c(out, &c, 0, in.found ? in.first : c.n, true);
-		add_picked(out, &py, true);
+		add_c(out, &c, 0, in.found ? in.first : c.n, which != FRAMES_ALL);
+		add_picked(out, &py, true, which);
 		if (in.found)
 			add_c(out, &c, in.last + 1, c.n, false);
 	}
+	if (which == FRAMES_USER)
+		keep_users(out);
 	frame_list_release(&c);
 	frame_list_release(&py);
 }
@@ -147,8 +164,16 @@ static size_t cut_middle(struct frame_list *l, size_t from, size_t to, size_t in
 	return from + inner + outer + 1;
 }
 
-void frames_shorten(struct frame_list *l)
+void frames_shorten(struct frame_list *l, const struct frame_choice *choice)
 {
+	unsigned most = choice->most, outer = most / 3;
+
+	if (choice->most) {
+		cut_middle(l, 0, l->n, most - outer, outer);
+		return;
+	}
+	if (choice->which == FRAMES_ALL)
+		return;
 	for (size_t i = 0, end; i < l->n; i = end) {
 		for (end = i + 1; end < l->n && l->list[end].python == l->list[i].python; end++)
 			;

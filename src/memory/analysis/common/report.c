@@ -60,19 +60,35 @@ void report_remarks(const struct report *r, struct buf *text)
 
 /* --- call stacks --- */
 
+/* What the first of the frames that are shown called: those inside are left out. */
+static void add_via(struct buf *out, struct stack stack, const struct shown_frame *first)
+{
+	const char *text = first->python ? stack.py : stack.c;
+	struct frame_line via;
+
+	if (frame_origin(&first->line, first->python) != FRAME_USER ||
+	    !frames_via(text, &first->line, first->python, &via))
+		return;
+	buf_add_str(out, " via ");
+	frame_describe_call(&via, first->python, out);
+}
+
 /* The lines that are shown of a call stack. */
-static void add_frames(struct buf *out, unsigned indent, struct stack stack)
+static void add_frames(struct buf *out, unsigned indent, struct stack stack,
+		       const struct frame_choice *choice)
 {
 	struct frame_list frames = {0};
 
-	frames_join(stack.py, stack.c, &frames);
-	frames_shorten(&frames);
+	frames_join(stack.py, stack.c, choice->which, &frames);
+	frames_shorten(&frames, choice);
 	for (size_t i = 0; i < frames.n; i++) {
 		buf_addf(out, "%*s", (int)indent, "");
 		if (frames.list[i].cut)
 			buf_add_str(out, "…");
 		else
 			frame_describe(&frames.list[i].line, frames.list[i].python, out);
+		if (!i)
+			add_via(out, stack, frames.list);
 		buf_add_char(out, '\n');
 	}
 	frame_list_release(&frames);
@@ -83,7 +99,7 @@ void report_stack(const struct report *r, unsigned indent, struct stack stack)
 	if (!stack.py && !stack.c)
 		return;
 	report_ink(r, INK_DIM);
-	add_frames(r->out, indent, stack);
+	add_frames(r->out, indent, stack, &r->style->frames);
 	report_ink(r, INK_PLAIN);
 }
 
@@ -91,7 +107,7 @@ uint64_t report_stack_hash(struct stack stack)
 {
 	struct buf lines = {0};
 
-	add_frames(&lines, 0, stack);
+	add_frames(&lines, 0, stack, &(struct frame_choice){0});
 	uint64_t h = XXH3_64bits_withSeed(lines.data, lines.len, 1);
 	buf_release(&lines);
 	return h;
@@ -128,7 +144,7 @@ static uint64_t hash_place(const struct stacks *stacks, const struct call_site *
 	struct buf where = {0};
 	uint64_t h = site->before ? 1 : 0;
 
-	if (stacks_where(stacks, site->stack, &where))
+	if (stacks_place(stacks, site->stack, &where))
 		h = XXH3_64bits_withSeed(where.data, where.len, 2);
 	buf_release(&where);
 	return h;

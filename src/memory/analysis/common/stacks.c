@@ -103,12 +103,12 @@ static void learn_callers(struct stacks *s, const struct stack *stack)
 	}
 }
 
-bool stacks_where(const struct stacks *s, uint32_t number, struct buf *out)
+/* The frame that names a call stack; false: there is none. */
+static bool find_place(const struct stacks *s, const struct stack *stack, struct frame_line *out)
 {
 	struct stacks *known = (struct stacks *)s; /* what it has learned is a cache */
 	struct frame_line lines[MAX_WRAPPERS];
-	struct stack stack = stacks_get(s, number);
-	size_t n = pick_frames(&stack, lines), i;
+	size_t n = pick_frames(stack, lines), i;
 	uint64_t hash = 0;
 
 	if (!n)
@@ -116,11 +116,48 @@ bool stacks_where(const struct stacks *s, uint32_t number, struct buf *out)
 	for (; known->learned < s->count; known->learned++)
 		learn_callers(known, &s->list[known->learned]);
 	for (i = 0; i < n; i++) {
-		hash = hash_function(&lines[i], stack.py, hash);
+		hash = hash_function(&lines[i], stack->py, hash);
 		if (hmap_get(&s->callers, hash) != SEVERAL)
 			break;
 	}
-	frame_describe(&lines[i < n ? i : 0], stack.py, out);
+	*out = lines[i < n ? i : 0];
+	return true;
+}
+
+bool stacks_place(const struct stacks *s, uint32_t number, struct buf *out)
+{
+	struct stack stack = stacks_get(s, number);
+	struct frame_line place;
+
+	if (!find_place(s, &stack, &place))
+		return false;
+	frame_describe(&place, stack.py, out);
+	return true;
+}
+
+bool stacks_via(const struct stacks *s, uint32_t number, struct buf *out)
+{
+	struct stack stack = stacks_get(s, number);
+	struct frame_line place, via;
+
+	if (!find_place(s, &stack, &place) || frame_origin(&place, stack.py) != FRAME_USER ||
+	    !frames_via(stack.py ? stack.py : stack.c, &place, stack.py, &via))
+		return false;
+	frame_describe_call(&via, stack.py, out);
+	return true;
+}
+
+bool stacks_where(const struct stacks *s, uint32_t number, struct buf *out)
+{
+	struct buf via = {0};
+
+	if (!stacks_place(s, number, out))
+		return false;
+	if (stacks_via(s, number, &via)) {
+		buf_add_str(out, " via ");
+		buf_add(out, via.data, via.len);
+	}
+	buf_release(&via);
 	return true;
 }
 

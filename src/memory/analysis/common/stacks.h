@@ -37,10 +37,14 @@ uint32_t stacks_of(struct stacks *s, const struct row *row);
 struct stack stacks_get(const struct stacks *s, uint32_t number);
 
 /*
- * Adds the function that names a call stack; false for number 0. The innermost one is
- * often a wrapper through which everything is allocated: functions that were called from several
- * others, with the same ones inside, are passed over.
+ * Adds the line of the user's own code that names a call stack: "train_step (train.py:18)"; false for
+ * number 0. The innermost one is often a wrapper through which everything is allocated: functions that
+ * were called from several others, with the same ones inside, are passed over.
  */
+bool stacks_place(const struct stacks *s, uint32_t number, struct buf *out);
+/* Adds what of a framework it called: "Linear.forward"; false: nothing, or not worth a word. */
+bool stacks_via(const struct stacks *s, uint32_t number, struct buf *out);
+/* Both: "train_step (train.py:18) via Linear.forward". */
 bool stacks_where(const struct stacks *s, uint32_t number, struct buf *out);
 
 void stacks_release(struct stacks *s);

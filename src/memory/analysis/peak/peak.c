@@ -390,17 +390,22 @@ static void print_sites(const struct peak *p, const struct peak_device *d, const
 		report_say(r, "    and {} more\n", NUMBER(d->nplaces - r->style->top));
 }
 
-/* The function and its caller, since it is often a helper that everybody uses. */
+/* The place and its caller, since it is often a helper that everybody uses. */
 static void add_caller(const struct peak *p, uint32_t number, struct buf *out)
 {
 	struct stack s = stacks_get(peak_stacks(p), number);
-	struct frame_line lines[2];
-	bool python = number && s.py;
-	size_t n = number && (s.py || s.c) ? frames_pick(s.py ? s.py : s.c, python, lines, 2) : 0;
+	const char *text = !number ? NULL : s.py ? s.py : s.c;
+	struct frame_line lines[2], via;
+	size_t n = text ? frames_pick(text, s.py, lines, 2) : 0;
 
 	for (size_t i = 0; i < n; i++) {
 		say(out, i ? " < " : ", ");
-		frame_describe(&lines[i], python, out);
+		frame_describe(&lines[i], s.py, out);
+		if (i || frame_origin(&lines[i], s.py) != FRAME_USER ||
+		    !frames_via(text, &lines[i], s.py, &via))
+			continue;
+		say(out, " via ");
+		frame_describe_call(&via, s.py, out);
 	}
 }
 

@@ -51,7 +51,8 @@ TEST(json, devices_pools_and_stacks)
 	put_device(o, DEV_HOST);
 	put_pool(o, TYPE_PTA);
 	put_stack(o, &s, 0);
-	check(o, "{\"device\":\"cpu\",\"pool\":\"PTA\",\"where\":null,\"stack\":[],\"c_stack\":[],"
+	check(o, "{\"device\":\"cpu\",\"pool\":\"PTA\",\"where\":null,\"via\":null,\"stack\":[],"
+		 "\"c_stack\":[],"
 		 "\"python_stack\":[]}");
 	stacks_release(&s);
 }
@@ -120,11 +121,11 @@ TEST(fields, one_table_makes_the_members)
 	check(fields_list(sample_fields, samples, 2, sizeof(samples[0]), &s),
 	      "[{\"name\":\"a\",\"bytes\":2048,\"step\":7,\"known\":true,\"word\":\"w\","
 	      "\"maybe\":2048,\"change\":-2,\"device\":\"cpu\",\"pool\":\"HAL\","
-	      "\"address\":\"0x0000000000000800\",\"where\":null,"
+	      "\"address\":\"0x0000000000000800\",\"where\":null,\"via\":null,"
 	      "\"in\":{\"blocks\":4,\"ratio\":0.5}},"
 	      "{\"name\":\"xyz\",\"bytes\":0,\"step\":0,\"known\":false,\"word\":null,"
 	      "\"maybe\":null,\"change\":1048576,\"device\":\"0\",\"pool\":\"PTA\","
-	      "\"address\":\"0x0000000000000000\",\"where\":null,"
+	      "\"address\":\"0x0000000000000000\",\"where\":null,\"via\":null,"
 	      "\"in\":{\"blocks\":0,\"ratio\":0.0}}]");
 }
 

@@ -44,15 +44,16 @@ TEST(frames, text_of_others_stays_text)
 	PRINTABLE("\xe5\xb1", "\xef\xbf\xbd\xef\xbf\xbd");
 }
 
-/* The frames of a call stack as people see them, one behind the other. */
-static void check_frames(const char *py, const char *c, bool shortened, const char *want)
+/* The chosen frames of a call stack as people see them, one behind the other. */
+static void check_choice(const char *py, const char *c, const struct frame_choice *choice,
+			 const char *want)
 {
 	struct frame_list frames = {0};
 	struct buf out = {0};
 
-	frames_join(py, c, &frames);
-	if (shortened)
-		frames_shorten(&frames);
+	frames_join(py, c, choice ? choice->which : FRAMES_USEFUL, &frames);
+	if (choice)
+		frames_shorten(&frames, choice);
 	for (size_t i = 0; i < frames.n; i++) {
 		buf_add_str(&out, i ? " < " : "");
 		if (frames.list[i].cut)
@@ -63,6 +64,11 @@ static void check_frames(const char *py, const char *c, bool shortened, const ch
 	CHECK_STR(buf_str(&out), want);
 	buf_release(&out);
 	frame_list_release(&frames);
+}
+
+static void check_frames(const char *py, const char *c, bool shortened, const char *want)
+{
+	check_choice(py, c, shortened ? &(struct frame_choice){0} : NULL, want);
 }
 
 TEST(frames, allocators_are_passed_over_and_cpp_is_readable)
@@ -133,4 +139,78 @@ TEST(frames, long_stacks_keep_both_ends)
 		"c1 (l) < c2 (l) < c3 (l) < c4 (l) < f1 (a.py:1) < f2 (a.py:2) < f3 (a.py:3) < "
 		"... < f6 (a.py:6) < f7 (a.py:7) < main (p)");
 	buf_release(&py);
+}
+
+#define TORCH "/usr/lib/python3/dist-packages/torch/"
+
+/* "place via call" of a Python stack, or "place". */
+static void check_place(const char *text, bool python, const char *want)
+{
+	struct frame_line place, via;
+	struct buf out = {0};
+
+	CHECK_INT(frames_pick(text, python, &place, 1), 1);
+	frame_describe(&place, python, &out);
+	if (frames_via(text, &place, python, &via)) {
+		buf_add_str(&out, " via ");
+		frame_describe_call(&via, python, &out);
+	}
+	CHECK_STR(buf_str(&out), want);
+	buf_release(&out);
+}
+
+TEST(frames, a_place_is_a_line_of_the_users_code_and_what_it_called)
+{
+	static const char deep[] = TORCH "nn/modules/linear.py(114): Linear.forward\n" TORCH
+					 "nn/modules/module.py(1194): Module._call_impl\n"
+					 "...\n"
+					 "/home/me/train.py(18): train_step\n"
+					 "/home/me/train.py(40): main\n";
+
+	check_place(deep, true, "train_step (train.py:18) via Linear.forward");
+	/* names of functions before 3.11 say too little */
+	check_place(TORCH "nn/modules/linear.py(114): forward\n"
+			  "train.py(18): train_step\n",
+		    true, "train_step (train.py:18) via forward (linear.py:114)");
+	/* nothing but wrappers in between, or the user's own */
+	check_place(TORCH "nn/modules/module.py(1194): _call_impl\ntrain.py(18): step\n", true,
+		    "step (train.py:18)");
+	check_place("layers.py(3): Own.forward\n" TORCH "nn/modules/module.py(9): _call_impl\n"
+		    "train.py(18): step\n",
+		    true, "Own.forward (layers.py:3)");
+	/* no code of the user's: the package's, not the standard library's, not a wrapper */
+	check_place("/usr/lib/python3.11/queue.py(1): put\n" TORCH
+		    "nn/modules/module.py(9): Module._call_impl\n" TORCH "utils/x.py(2): load\n",
+		    true, "load (x.py:2)");
+	/* C++: what the program called in the framework */
+	check_place("/opt/torch/lib/libc10.so(_ZN3c105allocEv+0x1) [0x1]\n"
+		    "/opt/torch/lib/libtorch_cpu.so(_ZN2at5emptyEv+0x1) [0x1]\n"
+		    "/home/me/serve(_Z4loadv+0x1) [0x1] serve.cpp:7\n"
+		    "/home/me/serve(main+0x1) [0x1] serve.cpp:9\n",
+		    false, "load (serve.cpp:7) via at::empty");
+	check_place("/venv/lib/python3.11/site-packages/cupy/core.so(alloc+0x1) [0x1]\n"
+		    "./serve(main+0x1) [0x1] serve.c:9\n",
+		    false, "main (serve.c:9) via alloc");
+}
+
+TEST(frames, people_choose_what_they_see)
+{
+	static const char py[] = TORCH "a.py(1): A.forward\nme.py(2): f\n" TORCH "b.py(3): call\n"
+				       "me.py(4): main\n";
+
+	check_choice(py, NULL, &(struct frame_choice){.which = FRAMES_ALL},
+		     "A.forward (a.py:1) < f (me.py:2) < call (b.py:3) < main (me.py:4)");
+	check_choice(py, NULL, &(struct frame_choice){.which = FRAMES_USER},
+		     "f (me.py:2) < main (me.py:4)");
+	check_choice(py, NULL, &(struct frame_choice){0},
+		     "f (me.py:2) < call (b.py:3) < main (me.py:4)");
+	check_choice(py, NULL, &(struct frame_choice){.which = FRAMES_ALL, .most = 2},
+		     "A.forward (a.py:1) < f (me.py:2) < ...");
+	/* nothing of the user's */
+	check_choice(TORCH "a.py(1): x\n", NULL, &(struct frame_choice){.which = FRAMES_USER},
+		     "x (a.py:1)");
+	/* what was not recorded is no frame */
+	check_choice(TORCH "a.py(1): x\n...\nme.py(4): main\n", NULL,
+		     &(struct frame_choice){.which = FRAMES_ALL},
+		     "x (a.py:1) < ... < main (me.py:4)");
 }

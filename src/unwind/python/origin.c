@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ *	/home/me/train.py, train.py, <stdin>, <ipython-input-3-…>	user
+ *	/…/site-packages/torch/nn/modules/linear.py			package
+ *	/tmp/torchinductor_me/…/c4f….py, <eval_with_key>.5		package: generated
+ *	/…/torch/distributed/run.py, /usr/bin/torchrun			launcher
+ *	/usr/lib/python3.11/threading.py, <frozen importlib._bootstrap>	standard
+ */
+#include "unwind/python/origin.h"
+
+#include <string.h>
+
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
+static const char *const package_folders[] = {"/site-packages/", "/dist-packages/"};
+static const char *const generated[] = {"/torchinductor_", "/.cache/torch/", "/.triton/cache/"};
+static const char *const launchers[] = {
+	"/torch/multiprocessing/spawn.py",
+	"/torch/distributed/run.py",
+	"/torch/distributed/launch.py",
+	"/torch/distributed/launcher/",
+	"/torch/distributed/elastic/",
+	"/accelerate/commands/",
+	"/accelerate/utils/launch.py",
+	"/deepspeed/launcher/",
+	"/bin/torchrun",
+	"/bin/accelerate",
+	"/bin/deepspeed",
+	"/bin/msrun",
+};
+/* What a person types; every other name in angle brackets is of code that some library made. */
+static const char *const typed[] = {"<stdin>", "<ipython-input", "<console>", "<cell "};
+
+static bool begins_with(const char *file, size_t len, const char *with)
+{
+	size_t n = strlen(with);
+
+	return len >= n && !memcmp(file, with, n);
+}
+
+/* Behind the first `part`; NULL if there is none. */
+static const char *behind(const char *file, size_t len, const char *part)
+{
+	const char *at = memmem(file, len, part, strlen(part));
+
+	return at ? at + strlen(part) : NULL;
+}
+
+static const char *behind_packages(const char *file, size_t len)
+{
+	for (unsigned i = 0; i < COUNT(package_folders); i++) {
+		const char *rest = behind(file, len, package_folders[i]);
+		if (rest)
+			return rest;
+	}
+	return NULL;
+}
+
+/* Behind "/lib/python3.11/" or the like. */
+static const char *behind_library(const char *file, size_t len)
+{
+	static const char part[] = "/python3";
+	const char *end = file + len, *rest = file;
+
+	while ((rest = behind(rest, (size_t)(end - rest), part)) != NULL) {
+		const char *at = rest - strlen(part), *p = rest;
+		while (p < end && ((*p >= '0' && *p <= '9') || *p == '.' || *p == 't'))
+			p++;
+		if (p < end && *p == '/' &&
+		    ((at - file >= 4 && !memcmp(at - 4, "/lib", 4)) ||
+		     (at - file >= 6 && !memcmp(at - 6, "/lib64", 6))))
+			return p + 1;
+	}
+	return NULL;
+}
+
+static bool is_one_of(const char *file, size_t len, const char *const *parts, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (behind(file, len, parts[i]))
+			return true;
+	return false;
+}
+
+static enum python_origin bracket_origin(const char *file, size_t len)
+{
+	for (unsigned i = 0; i < COUNT(typed); i++)
+		if (begins_with(file, len, typed[i]))
+			return ORIGIN_USER;
+	if (begins_with(file, len, "<frozen ") || begins_with(file, len, "<string>"))
+		return ORIGIN_STANDARD;
+	return ORIGIN_PACKAGE;
+}
+
+enum python_origin python_origin(const char *file, size_t len)
+{
+	if (len && file[0] == '<')
+		return bracket_origin(file, len);
+	if (is_one_of(file, len, launchers, COUNT(launchers)))
+		return ORIGIN_LAUNCHER;
+	if (behind_packages(file, len) || is_one_of(file, len, generated, COUNT(generated)))
+		return ORIGIN_PACKAGE;
+	return behind_library(file, len) ? ORIGIN_STANDARD : ORIGIN_USER;
+}
+
+const char *python_short_path(const char *file, size_t len)
+{
+	const char *rest = behind_packages(file, len);
+
+	if (!rest)
+		rest = behind_library(file, len);
+	return rest ? rest : file;
+}

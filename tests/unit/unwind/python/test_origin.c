@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+#include "unwind/python/origin.h"
+
+#include "test.h"
+
+static enum python_origin origin(const char *file)
+{
+	return python_origin(file, strlen(file));
+}
+
+TEST(origin, files_of_the_job)
+{
+	static const char *const files[] = {
+		"train.py",
+		"/home/me/train.py",
+		"/home/me/python3/lib/model.py", /* a folder of that name is no installation */
+		"/mnt/lib/python3x/model.py",
+		"<stdin>",
+		"<ipython-input-3-1f2e>",
+		"/tmp/ipykernel_7/12.py",
+		"",
+	};
+
+	for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++)
+		CHECK_INT(origin(files[i]), ORIGIN_USER);
+}
+
+TEST(origin, files_of_others)
+{
+	CHECK_INT(origin("/usr/lib/python3/dist-packages/torch/nn/modules/linear.py"),
+		  ORIGIN_PACKAGE);
+	CHECK_INT(origin("/venv/lib/python3.11/site-packages/numpy/core.py"), ORIGIN_PACKAGE);
+	CHECK_INT(origin("/tmp/torchinductor_me/ab/cab.py"), ORIGIN_PACKAGE);
+	CHECK_INT(origin("<eval_with_key>.5"), ORIGIN_PACKAGE);
+	CHECK_INT(origin("<__array_function__ internals>"), ORIGIN_PACKAGE);
+	CHECK_INT(origin("/venv/lib/python3.9/site-packages/torch/distributed/run.py"),
+		  ORIGIN_LAUNCHER);
+	CHECK_INT(origin("/usr/bin/torchrun"), ORIGIN_LAUNCHER);
+	CHECK_INT(origin("/usr/lib/python3.11/threading.py"), ORIGIN_STANDARD);
+	CHECK_INT(origin("/opt/py/lib/python3.13t/queue.py"), ORIGIN_STANDARD);
+	CHECK_INT(origin("<frozen importlib._bootstrap>"), ORIGIN_STANDARD);
+	CHECK_INT(origin("<string>"), ORIGIN_STANDARD);
+}
+
+TEST(origin, nothing_behind_the_end_is_read)
+{
+	CHECK_INT(python_origin("/a/site-packages/x.py", 8), ORIGIN_USER);
+	CHECK_INT(python_origin("<stdin>", 3), ORIGIN_PACKAGE);
+}
+
+TEST(origin, short_paths)
+{
+	const char *file = "/usr/lib/python3.11/asyncio/base_events.py";
+
+	CHECK_STR(python_short_path(file, strlen(file)), "asyncio/base_events.py");
+	file = "/venv/lib/python3.11/site-packages/torch/x.py";
+	CHECK_STR(python_short_path(file, strlen(file)), "torch/x.py");
+	CHECK_STR(python_short_path("/a/b.py", 7), "/a/b.py");
+}
