@@ -100,9 +100,23 @@ def environment():
     return env
 
 
+def wait(child, seconds):
+    """(exit status, seconds of processors with all that it waited for), or None: it still runs."""
+    end = time.monotonic() + seconds
+    while True:
+        pid, status, usage = os.wait4(child.pid, os.WNOHANG)
+        if pid:
+            ended = os.WIFSIGNALED(status)
+            child.returncode = -os.WTERMSIG(status) if ended else os.WEXITSTATUS(status)
+            return child.returncode, usage.ru_utime + usage.ru_stime
+        if time.monotonic() > end:
+            return None
+        time.sleep(0.05)
+
+
 def run(stage, log_path, env, stop):
-    """Returns the exit status, None where `stop` was set meanwhile; a stage over its time is ended
-    with everything it started."""
+    """Returns the exit status, None where `stop` was set meanwhile, and the seconds of processors; a
+    stage over its time is ended with everything it started."""
     end = time.monotonic() + stage.limit_s
     with open(log_path, "wb") as log:
         log.write(("$ " + " ".join(stage.command) + "\n").encode())
@@ -117,17 +131,16 @@ def run(stage, log_path, env, stop):
         )
         try:
             while True:
-                try:
-                    return child.wait(0.2)
-                except subprocess.TimeoutExpired:
-                    pass
+                ended = wait(child, 0.2)
+                if ended:
+                    return ended
                 if stop.is_set():
                     end_group(child)
-                    return None
+                    return None, 0
                 if time.monotonic() > end:
                     end_group(child)
                     log.write(f"\nended: over {stage.limit_s} seconds\n".encode())
-                    return 124
+                    return 124, 0
         except BaseException:
             end_group(child)
             raise
@@ -239,7 +252,7 @@ class Run:
     def run_stage(self, s):
         path = os.path.join(self.logs, s.name + ".log")
         start = time.monotonic()
-        status = run(s, path, self.env, self.stop)
+        status, busy = run(s, path, self.env, self.stop)
         if status is None:
             return
         seconds = time.monotonic() - start
@@ -250,7 +263,8 @@ class Run:
         with self.printing:
             for word, number in found.items():
                 self.total[word] += number
-            print(f"{s.name:12} {seconds:6.1f} s{where}  {verdict}  {note}".rstrip(), flush=True)
+            times = f"{seconds:6.1f} s, processors {busy:6.1f} s{where}"
+            print(f"{s.name:12} {times}  {verdict}  {note}".rstrip(), flush=True)
             for line in lines_of(path, "unsteady: ") if s.counts else []:
                 print(f"{'':12} {line}", flush=True)
             self.slow += lines_of(path, "slow: ") if s.counts else []
