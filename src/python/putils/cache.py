@@ -1,28 +1,31 @@
 # SPDX-License-Identifier: MulanPSL-2.0
 """Results that were computed before, kept in files.
 
-    from putils.cache import RolloutCache, rollout_cache
+    from putils.cache import CacheKey, RolloutCache, rollout_cache
 
     cache = RolloutCache("/data/cache")
     with rollout_cache(cache, prompts, seed) as found:
-        if found is None or isinstance(found, str):     # off, or a key: not there yet
+        if found is None or isinstance(found, CacheKey):    # off, or not there yet
             result = generate(prompts, seed)
             if found:
                 cache.save(found, result)
         else:
             result = found
+
+A CacheKey is a str, and older scripts ask for that; where results are texts they must ask for
+CacheKey, because a text that was found is a str, too.
 """
 
 import contextlib
-import hashlib
 import os
 import pickle
 import stat
 from typing import Any, Iterator
 
 from . import _files, _messages, _tensors
+from ._support.input_keys import make_key
 
-__all__ = ["RolloutCache", "rollout_cache", "to_cpu_detached"]
+__all__ = ["CacheKey", "RolloutCache", "rollout_cache", "to_cpu_detached"]
 
 
 def to_cpu_detached(obj: Any) -> Any:
@@ -42,41 +45,12 @@ def to_cpu_detached(obj: Any) -> Any:
     return obj
 
 
-class _Hash:
-    """SHA-1 over everything that an input consists of: every number of a tensor, every item."""
+class CacheKey(str):
+    """What rollout_cache() yields where nothing is kept yet: under it the result is to be saved.
 
-    def __init__(self) -> None:
-        self.sha = hashlib.sha1()
-
-    def _word(self, *words: object) -> None:
-        text = "\0".join(str(w) for w in words).encode("utf-8", "backslashreplace")
-        self.sha.update(f"{len(text)}:".encode() + text)
-
-    def add(self, value: Any) -> None:
-        if _tensors.is_tensor(value):
-            self._tensor(value)
-        elif isinstance(value, dict):
-            self._word("dict", len(value))
-            for key in sorted(value, key=repr):
-                self.add(key)
-                self.add(value[key])
-        elif isinstance(value, (list, tuple)):
-            self._word(type(value).__name__, len(value))
-            for item in value:
-                self.add(item)
-        elif isinstance(value, (bytes, bytearray)):
-            self._word("bytes", len(value))
-            self.sha.update(value)
-        else:
-            self._word(type(value).__name__, str(value))
-
-    def _tensor(self, tensor: Any) -> None:
-        self._word("tensor", tuple(tensor.shape), tensor.dtype, tensor.device)
-        copy = _tensors.HostCopy(tensor)
-        if copy.raw.numel():
-            size = copy.raw.numel() * copy.raw.element_size()
-            address = _tensors.HostCopy.address(copy.raw)
-            self.sha.update(_tensors._memory(_tensors._native.get(), address, size))
+    >>> isinstance(CacheKey("a9993e36"), str)
+    True
+    """
 
 
 class RolloutCache:
@@ -97,16 +71,22 @@ class RolloutCache:
         self.force_recompute = force_recompute
 
     def _hash_inputs(self, *args: Any) -> str:
-        """The key of inputs: 40 hexadecimal digits that depend on every number of every tensor.
+        """The key of inputs: 40 hexadecimal digits that depend on every number of every tensor and
+        array. TypeError for what has no content to compare, such as a lambda or a generator.
 
         >>> cache._hash_inputs(prompts, 7)
         'a9993e364706816aba3e25717850c26c9cd0d89d'
         """
-        found = _Hash()
-        found.add(args)
-        return found.sha.hexdigest()
+        return make_key(args)
 
     def path(self, key: str) -> str:
+        """ValueError for a key that would be a file elsewhere.
+
+        >>> RolloutCache("/data/cache").path("a")
+        '/data/cache/a.pt'
+        """
+        if "/" in key or "\0" in key:
+            raise ValueError("a key is part of a file's name: it holds no '/'")
         return os.path.join(self.cache_dir, f"{key}.pt")
 
     def load(self, key: str) -> Any:
@@ -118,8 +98,9 @@ class RolloutCache:
         """
         if not self.enabled or self.force_recompute:
             return None
-        path = self.path(key)
+        path = str(key)
         try:
+            path = self.path(key)
             with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as f:
                 held = os.fstat(f.fileno())
                 if held.st_uid not in (os.geteuid(), 0) or not stat.S_ISREG(held.st_mode):
@@ -138,17 +119,19 @@ class RolloutCache:
         """
         if not self.enabled:
             return
-        path = self.path(key)
-        mine = f"{path}.{os.getpid()}.new"
+        path = mine = str(key)
         try:
+            path = self.path(key)
+            mine = f"{path}.{os.getpid()}.new"
             os.makedirs(self.cache_dir, exist_ok=True)
             with _files.open_ours(mine, "wb") as f:
                 _write(to_cpu_detached(obj), f)
             os.replace(mine, path)
         except Exception as why:
             _messages.warn(f"'{path}' is not saved: {_messages.words(why)}")
-            with contextlib.suppress(OSError):
-                os.unlink(mine)
+            with contextlib.suppress(OSError, ValueError):
+                if mine != path:
+                    os.unlink(mine)
 
 
 def _read(file: Any) -> Any:
@@ -171,7 +154,8 @@ def _write(obj: Any, file: Any) -> None:
 
 @contextlib.contextmanager
 def rollout_cache(cache: RolloutCache, *inputs: Any) -> Iterator[Any]:
-    """The cached object of these inputs; their key (str) if there is none; None if cache is off.
+    """The cached object of these inputs; their CacheKey if there is none; None if nothing can be
+    kept: the cache is off, or an input has no key (a lambda, a generator), which is said once.
 
     >>> with rollout_cache(cache, prompts) as found: ...
     """
@@ -181,8 +165,10 @@ def rollout_cache(cache: RolloutCache, *inputs: Any) -> Iterator[Any]:
     try:
         key = cache._hash_inputs(*inputs)
     except Exception as why:  # inputs that cannot be read: computed, and not kept
-        _messages.warn(f"rollout_cache: the inputs have no key: {_messages.words(why)}")
+        _messages.warn_once(
+            f"rollout_cache: the inputs have no key, nothing is kept: {_messages.words(why)}"
+        )
         yield None
         return
     found = cache.load(key)
-    yield key if found is None else found
+    yield CacheKey(key) if found is None else found

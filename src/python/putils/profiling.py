@@ -12,19 +12,17 @@
 What goes wrong in a profiler is said once; the function and the block run in any case, once.
 """
 
-import functools
 import os
 import sys
 import time
 from contextlib import ExitStack, contextmanager
-from typing import Any, Callable, Iterator, TypeVar
+from typing import Any, Callable, Iterator
 
 from . import _messages, device
+from ._support.wrapping import F, run_inside
 
 ENABLE_ENV, PATH_ENV = "MM_ENABLE_PROFILING", "MM_ENABLE_PROFILING_PATH"
 RESULT_DIR = "./mstx_result"
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 
 def _framework() -> Any:
@@ -160,28 +158,24 @@ def npu_profiler(range_name: str = "update_actor start") -> Callable[[F], F]:
     ...     return model(batch)
     """
 
-    def decorate(func: F) -> F:
-        @functools.wraps(func)
-        def profiled(*args: Any, **kwargs: Any) -> Any:
-            guarded, torch = _Guarded(), _framework()
-            npu = _npu(torch) if torch else None
-            if npu:
-                guarded.enter(
-                    lambda: _ranges_only(npu, RESULT_DIR), lambda: _npu_range(npu, range_name)
-                )
-            elif torch:
-                guarded.enter(
-                    lambda: _torch_profile(torch, RESULT_DIR, False),
-                    lambda: torch.profiler.record_function(range_name),
-                )
-            try:
-                return func(*args, **kwargs)
-            finally:
-                guarded.leave()
+    return lambda func: run_inside(func, lambda: _profiled_range(range_name))
 
-        return profiled  # type: ignore[return-value]
 
-    return decorate
+@contextmanager
+def _profiled_range(name: str) -> Iterator[None]:
+    guarded, torch = _Guarded(), _framework()
+    npu = _npu(torch) if torch else None
+    if npu:
+        guarded.enter(lambda: _ranges_only(npu, RESULT_DIR), lambda: _npu_range(npu, name))
+    elif torch:
+        guarded.enter(
+            lambda: _torch_profile(torch, RESULT_DIR, False),
+            lambda: torch.profiler.record_function(name),
+        )
+    try:
+        yield
+    finally:
+        guarded.leave()
 
 
 def profiling_path() -> str:

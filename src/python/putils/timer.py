@@ -13,12 +13,12 @@ the monitor) each span is on its timeline, too. `timer.TIMER_VERBOSE = False` pr
 """
 
 import datetime
-import functools
 import sys
 import time
 from typing import Any, Callable, Optional, TypeVar
 
 from . import _job, _messages, _native, device
+from ._support.wrapping import run_inside
 from .event_timer import CUDAEVENT_TIMER, event_timer
 
 __all__ = [
@@ -85,7 +85,8 @@ def mprint(msg: object, level: str = "INFO") -> str:
 class timer:
     """A span: with timer("name"), or as a decorator. Printed on rank 0 alone unless told otherwise.
 
-    Afterwards `elapsed_ms` is how long it took.
+    Afterwards `elapsed_ms` is how long it took. Of a coroutine or a generator the whole run is timed:
+    of a generator from the first item that is asked for to its end, with what is done in between.
 
     >>> with timer("load batch") as span:
     ...     batch = next(loader)
@@ -120,12 +121,7 @@ class timer:
             mprint(f"[Rank {rank}] {self.name}: {self.elapsed_ms:.3f} ms")
 
     def __call__(self, function: _F) -> _F:
-        @functools.wraps(function)
-        def inside(*args: Any, **kwargs: Any) -> Any:
-            with timer(self.name, self.print_rank0_only):
-                return function(*args, **kwargs)
-
-        return inside  # type: ignore
+        return run_inside(function, lambda: timer(self.name, self.print_rank0_only))
 
 
 def _wait() -> None:

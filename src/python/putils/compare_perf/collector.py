@@ -9,11 +9,12 @@
 
 import threading
 import time
-from contextlib import ContextDecorator, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, Iterator, List, Optional
 
 from .. import _messages, device
+from .._support.wrapping import F, run_inside
 from .config import (
     DEFAULT_SYNC_MODE,
     DEFAULT_THRESHOLD_SECONDS,
@@ -173,7 +174,7 @@ def _validate_scope_name(scope_name: str) -> str:
     return scope_name
 
 
-class _Scope(ContextDecorator):
+class _Scope:
     """A scope as a context and as a decorator; may be entered again while it is open."""
 
     def __init__(self, collector: TimingCollector, scope_name: str, threshold_seconds: float):
@@ -189,6 +190,11 @@ class _Scope(ContextDecorator):
 
     def __exit__(self, *_: Any) -> None:
         self.collector.end(self._open.frames.pop(), self.threshold_seconds)
+
+    def __call__(self, function: F) -> F:
+        return run_inside(
+            function, lambda: self.collector.compare_scope(self.scope_name, self.threshold_seconds)
+        )
 
 
 def compare_perf(

@@ -2,6 +2,7 @@
 """putils: memory, timers, cache, device, debug, npu_oom_debug."""
 
 import csv
+import dataclasses
 import json
 import os
 import pickle
@@ -150,6 +151,71 @@ def check_timers(here):
     assert isinstance(timer.event_timer, timer.CUDAEVENT_TIMER)
 
 
+def check_the_whole_run_is_timed(here):
+    """Of what runs after the call has returned, too."""
+    import asyncio
+
+    timed = timer.timer_decorator("run")
+
+    @timed
+    async def coroutine(a):
+        await asyncio.sleep(0)
+        assert here.said() == ""
+        return a + 1
+
+    @timed
+    def items():
+        got = yield 1
+        assert got == "sent" and here.said() == ""
+        try:
+            yield 2
+        except KeyError:
+            yield 3
+        return "end"
+
+    @timed
+    async def async_items():
+        got = yield 1
+        assert got == "sent" and here.said() == ""
+        try:
+            yield 2
+        except KeyError:
+            yield 3
+
+    async def use():
+        assert await coroutine(1) == 2 and here.said().count("run: ") == 1
+        found = async_items()
+        assert here.said() == ""
+        assert await found.asend(None) == 1 and await found.asend("sent") == 2
+        assert await found.athrow(KeyError()) == 3 and here.said() == ""
+        assert [i async for i in found] == [] and here.said().count("run: ") == 1
+        half = async_items()
+        await half.asend(None)
+        await half.aclose()
+        assert here.said().count("run: ") == 1
+
+    asyncio.run(use())
+    found = items()
+    assert here.said() == ""
+    assert next(found) == 1 and found.send("sent") == 2 and found.throw(KeyError()) == 3
+    try:
+        next(found)
+        raise AssertionError("it does not end")
+    except StopIteration as end:
+        assert end.value == "end" and here.said().count("run: ") == 1
+    assert items.__name__ == "items"
+
+    @types.coroutine
+    def old():
+        yield
+        return 5
+
+    async def wait():
+        return await timed(old)()
+
+    assert asyncio.run(wait()) == 5 and here.said().count("run: ") == 1
+
+
 def check_event_timer(here):
     events = event_timer.CUDAEVENT_TIMER()
     events.add_event("a")
@@ -252,6 +318,77 @@ def check_the_cache(here):
     assert "is not saved" in here.warned()
     pair = cache.to_cpu_detached((torch.ones(1, requires_grad=True), {"a": [2]}))
     assert not pair[0].requires_grad and pair[1] == {"a": [2]}
+
+
+@dataclasses.dataclass
+class Options:
+    seed: int
+
+
+def check_keys_of_inputs(here):
+    """Equal inputs have one key, others another; what cannot be compared has none."""
+    import collections
+    import enum
+
+    torch, device = here.torch, here.device
+    key = cache.RolloutCache("c")._hash_inputs
+    Point = collections.namedtuple("Point", "x y")
+    Color = enum.Enum("Color", "red green")
+    lines = torch.tensor([[0, 1], [1, 0]])
+
+    def sparse(places):
+        return torch.sparse_coo_tensor(places, torch.ones(2), (2, 2)).to(device)
+
+    inputs = [
+        lambda: "prompt", lambda: "prompt\0", lambda: "\udc80", lambda: "\\udc80", lambda: b"prompt",
+        lambda: 1, lambda: True, lambda: 1.0, lambda: None, lambda: [1], lambda: (1,), lambda: [[], 1],
+        lambda: {"a": 1, "b": 2}, lambda: {"a": 2, "b": 1}, lambda: {1, 2}, lambda: {1, 3},
+        lambda: Point(1, 2), lambda: Color.red, lambda: Color.green, lambda: torch.float32,
+        lambda: sparse(lines), lambda: sparse(lines * 0 + lines[0]),
+        lambda: torch.quantize_per_tensor(torch.ones(2), 0.5, 0, torch.quint8),
+        lambda: torch.quantize_per_tensor(torch.ones(2) / 2, 0.25, 0, torch.quint8),
+        lambda: collections.OrderedDict(a=torch.ones(2, device=device)),
+        lambda: collections.OrderedDict(a=torch.zeros(2, device=device)),
+    ]  # fmt: skip
+    try:
+        import numpy as np
+
+        wide = np.arange(5000.0)
+        late = wide.copy()
+        late[2500] = 0  # str() of an array has its beginning and its end
+        inputs += [
+            lambda: wide, lambda: late, lambda: late.astype(np.float32), lambda: wide.reshape(50, 100),
+            lambda: wide.reshape(50, 100).T, lambda: np.array([1, "a", None], dtype=object),
+            lambda: np.array([1, "b", None], dtype=object), lambda: np.float32(1), lambda: {"x": wide},
+            lambda: {"x": late},
+        ]  # fmt: skip
+    except ImportError:
+        pass
+    keys = [key(make()) for make in inputs]
+    assert keys == [key(make()) for make in inputs]
+    same = [i for i, k in enumerate(keys) if keys.index(k) != i]
+    assert not same, same
+    assert key({"a": 1, "b": 2}) == key({"b": 2, "a": 1})
+    for bad in (lambda: 1, (i for i in range(3)), check_keys_of_inputs, [lambda: 2], open(os.devnull), here.said):
+        with cache.rollout_cache(cache.RolloutCache("c"), 1, bad) as found:
+            assert found is None, bad
+    assert "have no key, nothing is kept" in here.warned()
+    with cache.rollout_cache(cache.RolloutCache("c"), lambda: 1) as found:
+        assert found is None and here.warned() == ""  # said once
+    assert dataclasses.is_dataclass(Options) and key(Options(1)) != key(Options(2))
+
+
+def check_texts_are_found_again(here):
+    kept = cache.RolloutCache("c")
+    for text in ("an answer", ""):
+        with cache.rollout_cache(kept, "prompt", text) as found:
+            assert isinstance(found, cache.CacheKey) and isinstance(found, str)
+            kept.save(found, text)
+        with cache.rollout_cache(kept, "prompt", text) as found:
+            assert found == text and not isinstance(found, cache.CacheKey)
+    kept.save("../outside", 1)
+    assert kept.load("../outside") is None and not os.path.exists("outside.pt")
+    assert "holds no '/'" in here.warned()
 
 
 def check_frozen_parameters(here):
