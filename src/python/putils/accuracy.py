@@ -20,6 +20,7 @@ from typing import Any, Iterable, List, Optional, Sequence
 
 from . import _differences, _files, _job, _messages, _tensors, pprint
 from ._differences import Difference
+from ._support.gradients import add_gradient_hooks
 
 __all__ = [
     "Difference",
@@ -78,12 +79,12 @@ def _add_hooks(name: str, module: Any) -> List[Any]:
     def forward(_module: Any, inputs: Any, outputs: Any) -> None:
         _guard(f"[forward]: {name}", show, "forward", inputs, outputs)
 
-    def backward(_module: Any, grad_inputs: Any, grad_outputs: Any) -> None:
+    def backward(grad_inputs: Any, grad_outputs: Any) -> None:
         _guard(f"[backward]: {name}", show, "backward", grad_inputs, grad_outputs)
 
     return [
         module.register_forward_hook(forward),
-        module.register_full_backward_hook(backward),
+        add_gradient_hooks(f"[backward]: {name}", module, backward),
     ]
 
 
@@ -207,7 +208,8 @@ def hookt_dump(
 
     dump_forward, dump_backward     which of the two
     dump_dir                        a folder for <name>.forward_tensor.pt and <name>.backward_grad.pt
-    force_requires_grad             ask for a gradient where nobody else does
+    force_requires_grad             set requires_grad of a tensor that has none: torch then keeps its
+                                    gradient, and refuses to change it in place. False: leave it
 
     Only on the rank record_rank and with TSJPRINT=1. Returns the handle of the gradient's hook, or
     None where there is none.
@@ -233,11 +235,12 @@ def hookt_dump(
 
 
 def hookt(name: str, t: Any) -> Any:
-    """Print a tensor now, and its gradient when it is computed.
+    """Print a tensor now, and its gradient if one is computed. The tensor is not changed: one that
+    requires no gradient has none (hookt_dump() asks for it).
 
     >>> handle = hookt("loss", loss)
     """
-    return hookt_dump(name, t)
+    return hookt_dump(name, t, force_requires_grad=False)
 
 
 # Two runs

@@ -83,6 +83,137 @@ def check_a_hook_does_not_disturb_training(here):
         assert odd(batch(here))["n"] == 1
 
 
+def check_modules_that_change_tensors_in_place(here):
+    """Hooks leave results, gradients and flags as they are; gradients are those of the module alone."""
+    torch = here.torch
+
+    class Twice(torch.nn.Module):
+        def forward(self, x):
+            return x.mul_(2)
+
+    class Block(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
+            self.relu = torch.nn.ReLU(inplace=True)
+            self.same, self.twice = torch.nn.Identity(), Twice()
+            self.pair = torch.nn.GRU(4, 4)
+
+        def forward(self, x):
+            out = self.relu(self.a(x))
+            out = self.b(out)
+            out += x  # x is used beside the module, too
+            out = self.relu(out) + 0
+            before = out
+            out = self.twice(out)
+            assert out is before
+            out += 1
+            accuracy.hookt("mine", out)
+            out = self.same(out)
+            return self.pair(out)[0]
+
+    def run(hooked):
+        torch.manual_seed(0)
+        block = Block().to(here.device)
+        x = batch(here)
+        handles = accuracy.hook_for_model(block, print_structure=False) if hooked else []
+        out = block(x * 1)
+        out.sum().backward()
+        assert x.is_leaf and out.requires_grad
+        [h.remove() for h in handles]
+        return [out.detach(), x.grad, *(p.grad for p in block.parameters())]
+
+    with here.env(TSJPRINT=1):
+        plain = run(False)
+        mine = [line for line in here.lines() if "'[backward]: mine'" in line]
+        hooked = run(True)
+        lines = here.lines()
+        assert [line for line in lines if "'[backward]: mine'" in line] == mine and len(mine) == 1
+    assert all(torch.equal(a, b) for a, b in zip(plain, hooked))
+    assert here.warned() == ""
+    found = {}
+    for e in map(_lines.read_line, lines):
+        if e and "[B=" not in e.name:
+            found.setdefault(e.name, []).append(e)
+    for module, times in (("a", 1), ("b", 1), ("relu", 2), ("twice", 1), ("same", 1), ("pair", 1)):
+        for part in ("input[0]", "output[0]"):
+            assert len(found[f"[backward]: {module} {part}"]) == times, (module, part, list(found))
+    same = [found[f"[backward]: same {part}"][0].md5 for part in ("input[0]", "output[0]")]
+    assert same[0] == same[1]
+    # what comes into b goes out of the first relu; through a alone, not beside it
+    assert found["[backward]: b input[0]"][0].md5 == found["[backward]: relu output[0]"][1].md5
+    through = (hooked[1] * 0 + found["[backward]: a input[0]"][0].values["sum"]).flatten()[0]
+    assert abs(float(through - hooked[1].sum())) > 1e-6
+
+
+def check_gradients_are_those_of_torchs_hooks(here):
+    """In a model that those can be used with: a tensor in two places, two inputs, three outputs."""
+    torch = here.torch
+    from putils._support.gradients import add_gradient_hooks
+
+    class Split(torch.nn.Module):
+        def forward(self, x, n):
+            return x[:, :n], x[:, n:] * 2, n
+
+    class Block(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.both, self.split = torch.nn.Linear(4, 4), torch.nn.Bilinear(4, 4, 4), Split()
+
+        def forward(self, x):
+            left, right, _ = self.split(x + self.both(x, self.a(x)), 3)
+            return left.sum() + right.sum()
+
+    def run(add):
+        torch.manual_seed(0)
+        block, found = Block().to(here.device), {}
+        for name, module in block.named_children():
+            add(name, module, lambda name, *grads: found.setdefault(name, []).append(grads))
+        block(batch(here)).backward()
+        return found
+
+    ours = run(lambda n, m, note: add_gradient_hooks(n, m, lambda i, o: note(n, i, o)))
+    torchs = run(lambda n, m, note: m.register_full_backward_hook(lambda _, i, o: note(n, i, o)))
+    assert set(ours) == set(torchs) == {"a", "both", "split"}
+    for name in ours:
+        assert len(ours[name]) == len(torchs[name]) == 1
+        for mine, want in zip(ours[name][0], torchs[name][0]):
+            assert len(mine) == len(want), (name, mine, want)
+            for a, b in zip(mine, want):
+                assert a is b is None or torch.equal(a, b), (name, a, b)
+
+
+def check_passes_that_need_no_gradient(here):
+    torch = here.torch
+    made = model(here)
+    with here.env(TSJPRINT=1):
+        handles = accuracy.hook_for_model(made, print_structure=False)
+        with torch.no_grad():
+            assert not made(batch(here)).requires_grad
+        here.said()
+        made(batch(here).detach()).sum().backward(retain_graph=True)
+        first = [line for line in here.lines() if line.startswith("'[backward]")]
+        assert "'[backward]: 0 input[0]'| NoneType" in first, first
+        out = made(batch(here)).sum()
+        here.said()
+        for _ in range(2):  # each backward pass is shown
+            out.backward(retain_graph=True)
+            assert sum(line.startswith("'[backward]: 0 output[0]'") for line in here.lines()) == 1
+        [h.remove() for h in handles]
+
+
+def check_hookt_changes_no_flag(here):
+    torch = here.torch
+    with here.env(TSJPRINT=1):
+        t = torch.ones(2, device=here.device)
+        assert accuracy.hookt("a", t) is None and not t.requires_grad and t.grad is None
+        t += 1  # a leaf that requires a gradient could not
+        w = torch.ones(2, device=here.device, requires_grad=True)
+        handle = accuracy.hookt("w", w)
+        (w * 2).sum().backward()
+        assert hasattr(handle, "remove") and "'[backward]: w'" in here.said()
+
+
 def check_tensors_and_their_gradients(here):
     torch = here.torch
     t = torch.ones(2, 3, device=here.device)
