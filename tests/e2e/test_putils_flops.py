@@ -116,11 +116,25 @@ def test_unknown_models_and_chips_are_0_with_one_warning(capsys, monkeypatch):
     assert MFU.VeomniFlopsCounter(N(model_type="llama")).estimate_flops([1], 1.0) == (0.0, 0.0)
     said = capsys.readouterr().err
     for words in ("sees no images", "does not know 'other'", "cannot take 0.0 s", "FLOPs of a 'llama' are 0"):
-        assert words in said
+        assert said.count(words) == 1
+    assert "nan" not in said
     monkeypatch.setenv("PUTILS_PEAK_TFLOPS", "500")
     assert MFU.VeomniFlopsCounter(config("llama")).estimate_flops([100, 50], 1.0)[1] == DENSE / 5e14
     monkeypatch.setenv("PUTILS_PEAK_TFLOPS", "much")
     assert MFU.peak_tflops() == 0.0 and "is not a number above 0" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("lengths", [[0], [], [-5], [100, -1], [0, 0]])
+def test_lengths_that_cannot_be_are_0_with_one_warning(capsys, monkeypatch, lengths):
+    from putils import MFU, _messages
+
+    monkeypatch.setattr(_messages, "_said", set())
+    counter = MFU.VeomniFlopsCounter(config("llama"), peak=100.0)
+    assert [counter.estimate_flops(lengths, 1.0) for _ in range(3)] == [(0.0, 0.0)] * 3
+    assert counter.estimate_flops([-7], 1.0) == (0.0, 0.0)
+    said = capsys.readouterr().err
+    assert said == "[putils] FLOPs of a 'llama' are 0: lengths of sequences are above 0\n"
+    assert counter.count_flops([100, 0]) == counter.count_flops([100]) > 0  # a sequence that is empty
 
 
 def test_peaks_by_the_name_of_the_device():

@@ -27,7 +27,10 @@ class _Tokens(NamedTuple):
 
 
 def _tokens(seqlens: Sequence[int]) -> _Tokens:
+    """ValueError where there is nothing to count."""
     lengths = [int(n) for n in seqlens]
+    if min(lengths, default=0) < 0 or not any(lengths):
+        raise ValueError("lengths of sequences are above 0")
     return _Tokens(sum(lengths), sum(n * n for n in lengths))
 
 
@@ -191,7 +194,8 @@ class VeomniFlopsCounter:
     def count_flops(
         self, batch_seqlens: Sequence[int], images_seqlens: Optional[Sequence[int]] = None
     ) -> int:
-        """FLOPs of one step, forward and backward; 0, and one warning, for an unknown model.
+        """FLOPs of one step, forward and backward; 0, and one warning, for an unknown model, and for
+        lengths that are negative, or none above 0.
 
         >>> VeomniFlopsCounter(config).count_flops([4096, 2048])
         """
@@ -234,7 +238,7 @@ class VeomniFlopsCounter:
         for name in kwargs:
             _messages.warn_once(f"estimate_flops() does not know '{name}': it is ignored")
         if not delta_time > 0:
-            _messages.warn_once(f"a step cannot take {delta_time} s: TFLOPS are 0")
+            _messages.warn_once(f"a step cannot take {delta_time} s: TFLOPS are 0", "step time")
             return 0.0, 0.0
         tflops = self.count_flops(batch_seqlens, images_seqlens) / delta_time / 1e12
         return tflops, tflops / self.peak if tflops and self.peak else 0.0

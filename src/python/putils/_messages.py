@@ -22,9 +22,11 @@ def warn(text: str) -> None:
         pass  # closed, or there is none
 
 
-def warn_once(text: str) -> None:
-    if text not in _said:
-        _said.add(text)
+def warn_once(text: str, about: str = "") -> None:
+    """`about`: what is said once only, where the text has numbers in it that change."""
+    key = about or text
+    if key not in _said:
+        _said.add(key)
         warn(text)
 
 

@@ -91,6 +91,8 @@ class HostCopy:
     """The numbers of a tensor, one after the other in host memory."""
 
     def __init__(self, tensor: Any) -> None:
+        if not is_tensor(tensor):
+            raise NoData(f"not a tensor: {type(tensor).__name__}")
         torch = sys.modules["torch"]
         self.note = ""
         with torch.no_grad():
@@ -305,6 +307,9 @@ def _first(copy: HostCopy, count: int) -> Union[list, str]:
 
 def _known(tensor: Any, name: str) -> dict:
     """What a tensor says of itself without its numbers."""
+    if not is_tensor(tensor):
+        word = f"not a tensor: {type(tensor).__name__}"
+        return dict(name=name, dtype=word, shape=word, contiguous=word, size=0, bytes=0)
     size = _guarded(tensor.numel)
     size = size if isinstance(size, int) else 0
     each = _guarded(tensor.element_size)

@@ -87,7 +87,8 @@ def tensor_md5(t: Any, length: int = 6) -> str:
 
 
 def tensor_stats(t: Any, name: str = "") -> Summary:
-    """What tprint() prints, as values: also the numbers of NaN and of infinities.
+    """What tprint() prints, as values: also the numbers of NaN and of infinities. A value that there
+    is not is a word (str) that says why; of what is not a tensor, all of them are.
 
     >>> tensor_stats(torch.ones(3)).sum
     3.0

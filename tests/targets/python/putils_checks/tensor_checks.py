@@ -205,6 +205,16 @@ def check_a_dead_device_gives_words(here):
     assert pprint.tensor_md5(dead).startswith("CUDA error")
 
 
+def check_what_is_no_tensor_gives_words(here):
+    for thing in (3, None, "text", [here.tensor([1.0])], here.torch.Tensor, object()):
+        s = pprint.tensor_stats(thing, "x")
+        word = f"not a tensor: {type(thing).__name__}"
+        assert {s.mean, s.sum, s.md5, s.first, s.dtype, s.nans, *s.quantiles} == {word}, s
+        assert (s.name, s.size, s.bytes) == ("x", 0, 0)
+        assert pprint.tensor_md5(thing) == word
+    assert here.said() == here.warned() == ""
+
+
 def check_other_things(here):
     torch = here.torch
     assert pprint.tprint(torch.nn.Linear(3, 2), "m") == "'m'| Linear: 8 parameters"
