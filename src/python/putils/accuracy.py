@@ -16,7 +16,7 @@ import os
 import re
 import sys
 import threading
-from typing import Any, Iterable, List, Optional, Sequence
+from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
 
 from . import _differences, _files, _job, _messages, _tensors, pprint
 from ._differences import Difference
@@ -133,7 +133,48 @@ def safe_name(name: str) -> str:
     return re.sub(r"[^0-9A-Za-z_.-]+", "_", str(name))
 
 
-def _save(folder: str, ending: str, name: str, phase: str, tensor: Any, raw: Any) -> None:
+def _dump_file(name: str, number: int, ending: str) -> str:
+    return f"{safe_name(name)}{f'.{number}' if number > 1 else ''}.{ending}.pt"
+
+
+_numbers: Dict[Tuple[str, str], int] = {}  # the last of each folder and safe name
+_numbers_lock = threading.Lock()
+_ENDINGS = {"forward": "forward_tensor", "backward": "backward_grad"}
+
+
+def _take_number(folder: str, name: str) -> int:
+    """Which of the dumps of this name it is, from 1 on: one that no file has. A tensor and its
+    gradient have the same."""
+    key = os.path.abspath(folder), safe_name(name)
+    with _numbers_lock:
+        number = _numbers.get(key, 0) + 1
+        files = [_dump_file(name, number, e) for e in _ENDINGS.values()]
+        while any(os.path.lexists(os.path.join(folder, file)) for file in files):
+            number += 1
+            files = [_dump_file(name, number, e) for e in _ENDINGS.values()]
+        _numbers[key] = number
+    return number
+
+
+def _place(mine: str, folder: str, name: str, number: int, ending: str) -> str:
+    """Gives a complete file its name, or the next one that is free; returns that."""
+    while True:
+        file = _dump_file(name, number, ending)
+        path = os.path.join(folder, file)
+        try:
+            os.link(mine, path)
+            os.unlink(mine)
+            return file
+        except FileExistsError:
+            number += 1
+        except OSError:  # a file system without links
+            if not os.path.lexists(path):
+                os.rename(mine, path)
+                return file
+            number += 1
+
+
+def _save(folder: str, name: str, number: int, phase: str, tensor: Any, raw: Any) -> None:
     """One file, complete or not there, and its name in the list of the dumps' order."""
     torch = sys.modules["torch"]
     if _tensors._storage_bytes(raw) > raw.numel() * raw.element_size():
@@ -147,13 +188,14 @@ def _save(folder: str, ending: str, name: str, phase: str, tensor: Any, raw: Any
         "tensor": raw,
     }
     _files.make_folder(folder)
-    file = f"{safe_name(name)}.{ending}.pt"
-    mine = os.path.join(folder, f"{file}.{os.getpid()}.new")
+    ending = _ENDINGS[phase]
+    mine = _dump_file(name, number, ending) + f".{os.getpid()}.{threading.get_ident()}.new"
+    mine = os.path.join(folder, mine)
     try:
         with _files.open_ours(mine, "wb") as f:
             # By its path torch writes the file itself, without Python in between.
             torch.save(held, f"/proc/self/fd/{f.fileno()}")
-        os.replace(mine, os.path.join(folder, file))
+        file = _place(mine, folder, name, number, ending)
     except BaseException:
         if os.path.exists(mine):
             os.unlink(mine)
@@ -162,15 +204,14 @@ def _save(folder: str, ending: str, name: str, phase: str, tensor: Any, raw: Any
         f.write(file + "\n")
 
 
-def _show_and_save(
-    label: str, name: str, phase: str, ending: str, tensor: Any, folder: Optional[str]
-) -> None:
+def _show_and_save(name: str, number: int, phase: str, tensor: Any, folder: Optional[str]) -> None:
     """The file of a large tensor is written while its checksum and its statistics are computed."""
+    label = f"[{phase}]: {name}"
     reading = _tensors.Reading(tensor, label, _tensors.slices(tensor, label))
     writer = None
     if folder and reading.copy is not None:
         raw = reading.copy.raw
-        args = (f"'{name}' is not saved", _save, folder, ending, name, phase, tensor, raw)
+        args = (f"'{name}' is not saved", _save, folder, name, number, phase, tensor, raw)
         writer = threading.Thread(target=_guard, args=args, name="putils dump")
         try:
             if raw.numel() * raw.element_size() < _tensors.THREAD_BYTES:
@@ -207,7 +248,8 @@ def hookt_dump(
     """Print a tensor now, and its gradient when it is computed; with dump_dir save both.
 
     dump_forward, dump_backward     which of the two
-    dump_dir                        a folder for <name>.forward_tensor.pt and <name>.backward_grad.pt
+    dump_dir                        a folder for <name>.forward_tensor.pt and <name>.backward_grad.pt;
+                                    the second of a name is <name>.2.forward_tensor.pt, and so on
     force_requires_grad             set requires_grad of a tensor that has none: torch then keeps its
                                     gradient, and refuses to change it in place. False: leave it
 
@@ -222,14 +264,14 @@ def hookt_dump(
     if not _tensors.is_tensor(t):
         pprint.tprint(t, name)
         return None
+    number = (_guard(name, _take_number, dump_dir, name) or 1) if dump_dir else 1
     if dump_forward:
-        _guard(name, _show_and_save, f"[forward]: {name}", name, "forward", "forward_tensor", t, dump_dir)
+        _guard(name, _show_and_save, name, number, "forward", t, dump_dir)
     if not dump_backward or not _guard(f"'{name}' has no gradient", _want_gradient, t, force_requires_grad):
         return None
 
     def show(grad: Any) -> None:
-        label = f"[backward]: {name}"
-        _guard(name, _show_and_save, label, name, "backward", "backward_grad", grad, dump_dir)
+        _guard(name, _show_and_save, name, number, "backward", grad, dump_dir)
 
     return _guard(f"'{name}' has no gradient", t.register_hook, show)
 

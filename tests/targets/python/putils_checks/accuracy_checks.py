@@ -246,6 +246,32 @@ def check_tensors_and_their_gradients(here):
     }, held
 
 
+def check_dumps_of_one_name_are_all_kept(here):
+    torch = here.torch
+    with here.env(TSJPRINT=1):
+        tensors = [torch.full((2,), float(i), device=here.device, requires_grad=True) for i in range(3)]
+        for t in tensors:
+            accuracy.hookt_dump("h", t, dump_dir="d")
+        accuracy.hookt_dump("a b", tensors[0], dump_backward=False, dump_dir="d")
+        accuracy.hookt_dump("a/b", tensors[1], dump_backward=False, dump_dir="d")
+        sum((t * (i + 1)).sum() for i, t in enumerate(tensors)).backward()
+    names = sorted(n for n in os.listdir("d") if n.endswith(".pt"))
+    ends = ("backward_grad.pt", "forward_tensor.pt")
+    want = ["a_b.2.forward_tensor.pt", "a_b.forward_tensor.pt"]
+    want += [f"h{n}.{end}" for n in (".2", ".3", "") for end in ends]
+    assert names == sorted(want), names
+    for i, n in enumerate(("", ".2", ".3")):  # a tensor and its gradient have one number
+        assert torch.load(f"d/h{n}.forward_tensor.pt")["tensor"].tolist() == [float(i)] * 2
+        assert torch.load(f"d/h{n}.backward_grad.pt")["tensor"].tolist() == [i + 1.0] * 2
+    accuracy._numbers.clear()  # as in another process
+    with here.env(TSJPRINT=1):
+        accuracy.hookt_dump("h", tensors[0], dump_backward=False, dump_dir="d")
+    assert os.path.exists("d/h.4.forward_tensor.pt")
+    assert not [n for n in os.listdir("d") if n.endswith(".new")]
+    assert len(open("d/putils_order.txt").read().split()) == 9
+    assert accuracy.first_difference("d", "d") is None
+
+
 def check_only_one_rank_records(here):
     t = here.torch.ones(1, device=here.device)
     assert accuracy.record_rank == 1
