@@ -106,6 +106,17 @@ def check_forward_times():
     assert collector._stack() == []
 
 
+def check_both_ways_to_time_a_model_take_the_same():
+    import inspect
+
+    from putils.compare_perf import model_forward_timing, register_model_hooks
+
+    one, other = (inspect.signature(f).parameters for f in (model_forward_timing, register_model_hooks))
+    assert list(one.items()) == list(other.items()) and list(one)[:2] == ["model", "collector"]
+    with raises(TypeError), model_forward_timing(linear(), no_such_thing=1):
+        pass
+
+
 def check_frozen_modules_are_left_out():
     from putils.compare_perf import TimingCollector, model_forward_timing
 

@@ -5,6 +5,7 @@
         model(batch)
 """
 
+import inspect
 from contextlib import contextmanager
 from typing import Any, Callable, Iterator, List, Optional, Tuple
 
@@ -21,8 +22,8 @@ class ModelHookSession:
     >>> ModelHookSession([]).remove()
     """
 
-    def __init__(self, handles: List[Any]):
-        self.handles = handles
+    def __init__(self, handles: List[Any], collector: Optional[TimingCollector] = None):
+        self.handles, self.collector = handles, collector
 
     def remove(self) -> None:
         while self.handles:
@@ -68,7 +69,7 @@ def register_model_hooks(
     >>> session.remove()
     """
     validate_threshold(threshold_seconds)
-    session = ModelHookSession([])
+    session = ModelHookSession([], collector)
     for scope, module in _chosen(model, scope_prefix, leaf_only, module_filter):
         before, after = _hooks_of(scope, collector, threshold_seconds)
         try:
@@ -81,23 +82,18 @@ def register_model_hooks(
 
 
 @contextmanager
-def model_forward_timing(
-    model: Any,
-    collector: TimingCollector,
-    threshold_seconds: float = DEFAULT_THRESHOLD_SECONDS,
-    scope_prefix: Optional[str] = None,
-    leaf_only: bool = True,
-    module_filter: Optional[ModuleFilter] = None,
-) -> Iterator[TimingCollector]:
-    """register_model_hooks() for a block.
+def model_forward_timing(*args: Any, **kwargs: Any) -> Iterator[TimingCollector]:
+    """register_model_hooks() for a block, with the same arguments; yields the collector.
 
     >>> with model_forward_timing(model, collector=collector, leaf_only=False):
     ...     model(batch)
     """
-    session = register_model_hooks(
-        model, collector, threshold_seconds, scope_prefix, leaf_only, module_filter
-    )
+    session = register_model_hooks(*args, **kwargs)
     try:
-        yield collector
+        yield session.collector
     finally:
         session.remove()
+
+
+_arguments = list(inspect.signature(register_model_hooks).parameters.values())
+model_forward_timing.__signature__ = inspect.Signature(_arguments)  # type: ignore[attr-defined]
