@@ -214,9 +214,9 @@ def test_files_that_are_no_safetensors(tmp_path, capsys, content):
         path.write_bytes(content)
     else:
         safetensors(path, content)
-    assert main([str(path), "-o", str(tmp_path / "list")]) == 1
+    assert main([str(path), "-o", str(tmp_path / "list")]) == 11
     err = capsys.readouterr().err
-    assert err.startswith("ERROR[1] '") or err.startswith("ERROR[1] the header of '"), err
+    assert err.startswith("ERROR[11] '") or err.startswith("ERROR[11] the header of '"), err
     assert not (tmp_path / "list").exists()
 
 
@@ -224,6 +224,7 @@ def test_places_without_tensors(tmp_path, capsys):
     from putils.weight import main
 
     os.mkfifo(tmp_path / "fifo.safetensors")
-    for path in (tmp_path / "none", tmp_path / "fifo.safetensors", "/dev"):
-        assert main([str(path), "-o", "-"]) == 1
-        assert capsys.readouterr().err.startswith("ERROR[1] ")
+    for path, status in ((tmp_path / "none", 10), (tmp_path / "fifo.safetensors", 11), ("/dev", 10)):
+        assert main([str(path), "-o", "-"]) == status
+        assert capsys.readouterr().err.startswith(f"ERROR[{status}] ")
+    assert main([]) == 2 and capsys.readouterr().err.startswith("ERROR[2] ")

@@ -450,4 +450,4 @@ assert calls == [3, 4, 0]
     done = run(build, "-c", code, cwd=tmp_path)
     assert (done.returncode, done.stderr) == (1, "ERROR[1] burn needs the package torch\n")
     done = run(build, "-c", code.replace("burn", "npu_affinity_benchmark"), cwd=tmp_path)
-    assert (done.returncode, done.stderr) == (1, "ERROR[1] the benchmark needs the package torch\n")
+    assert (done.returncode, done.stderr) == (12, "ERROR[12] the benchmark needs the package torch\n")

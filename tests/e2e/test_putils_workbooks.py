@@ -186,18 +186,23 @@ def test_bad_rules(logs, capsys, rules, words):
     path = logs / "bad.json"
     if rules is not None:
         path.write_text(rules)
-    assert compare(logs, "--mapping", str(path)) == 1
+    status = 10 if rules is None else 11
+    assert compare(logs, "--mapping", str(path)) == status
     err = capsys.readouterr().err
-    assert err.startswith("ERROR[1] ") and words in err
+    assert err.startswith(f"ERROR[{status}] ") and words in err
     assert not (logs / "out.xlsx").exists()
 
 
 def test_logs_without_tensors_and_bad_words(logs, capsys):
     from putils.compare_hooks import main
 
+    assert compare(logs, "--output", str(logs / "none/out.xlsx")) == 12
+    assert capsys.readouterr().err.startswith("ERROR[12] ")
     (logs / "base.log").write_text("nothing\n")
-    assert compare(logs) == 1 and "holds no lines of tprint()" in capsys.readouterr().err
+    assert compare(logs) == 11 and "holds no lines of tprint()" in capsys.readouterr().err
+    (logs / "base.log").unlink()
+    assert compare(logs) == 10 and capsys.readouterr().err.startswith("ERROR[10] ")
     for words in ("", "--base-log a", "--logs a", "--logs a=b --base-log c", "--logs a=b a=c"):
-        with pytest.raises(SystemExit) as stopped:
-            main([*words.split(), "--output", "x.xlsx"])
-        assert stopped.value.code == 2 and capsys.readouterr().err.startswith("ERROR[2] ")
+        assert main([*words.split(), "--output", "x.xlsx"]) == 2
+        assert capsys.readouterr().err.startswith("ERROR[2] ")
+    assert main(["--help"]) == 0

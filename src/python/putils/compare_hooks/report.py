@@ -4,15 +4,21 @@
 import argparse
 import itertools
 import re
-import sys
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from .. import _differences, _files, _lines, _messages
 from .._lines import Entry
+from .._support.commands import (
+    EXIT_MISSING_INPUT,
+    EXIT_OK,
+    EXIT_SCHEMA_ERROR,
+    CliError,
+    Parser,
+    run_command,
+)
 from .._support.xlsx import MAX_ROWS, ColorScale, Sheet, workbook
 from .matching import Match, Rule, diff_pct, load_rules, match_entries
 
-EXIT_OK, EXIT_FAILED, EXIT_ARGS = 0, 1, 2
 PARSED_HEADER = [
     "name", "hash", "dtype", "shape", "l1_norm", "mean", "sum", "max", "min", "size", "is_nan",
     "tensor_preview",
@@ -115,11 +121,22 @@ def compare_logs(
 
     >>> print("\\n".join(compare_logs({"a": "a.log", "b": "b.log"}, "out.xlsx")))
     """
+    read, rules = _read_inputs(logs, mapping)
+    return _write_workbook(read, rules, output, two)
+
+
+def _read_inputs(logs: Dict[str, str], mapping: Sequence[str]) -> Tuple[List[Log], List[Rule]]:
     rules = [rule for path in mapping for rule in load_rules(path)]
     read = [Log(name, read_log(path)) for name, path in logs.items()]
     for log in read:
         if not log.entries:
             raise ValueError(f"'{logs[log.name]}' holds no lines of tprint()")
+    return read, rules
+
+
+def _write_workbook(
+    read: Sequence[Log], rules: Sequence[Rule], output: str, two: bool
+) -> List[str]:
     sheets = build_sheets(read, rules, two)
     _files.replace_ours(output, workbook(sheets))
     said = [f"Wrote Excel comparison file: {output}"]
@@ -153,13 +170,8 @@ def _first_difference(a: List[Entry], b: List[Entry], rows: Sequence[Sequence[An
     return f"{_differences.count(equal, 'pair')}, all equal." if equal else "No tensor is in both logs."
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> Any:
-        self.exit(EXIT_ARGS, f"ERROR[{EXIT_ARGS}] {message}\n")
-
-
 def _options(argv: Optional[Sequence[str]]) -> argparse.Namespace:
-    parser = _Parser(prog="putils.compare_hooks", description="Logs of tprint() and of hooks as a workbook.")
+    parser = Parser(prog="putils.compare_hooks", description="Logs of tprint() and of hooks as a workbook.")
     add = parser.add_argument
     add("--base-log", help="the log to compare with")
     add("--target-log", help="the log to judge")
@@ -180,10 +192,10 @@ def _options(argv: Optional[Sequence[str]]) -> argparse.Namespace:
     return args
 
 
-def main(argv: Optional[Sequence[str]] = None) -> int:
-    """The command line; exit status 1, and ERROR[1], if a file cannot be read or written.
+def run_cli(argv: Optional[Sequence[str]] = None) -> int:
+    """The work of main(); errors are CliError, OSError where the workbook cannot be written.
 
-    >>> main(["--base-log", "a.log", "--target-log", "b.log", "--output", "out.xlsx"])
+    >>> run_cli(["--base-log", "a.log", "--target-log", "b.log", "--output", "out.xlsx"])
     0
     """
     args = _options(argv)
@@ -192,9 +204,21 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     else:
         logs = {"base": args.base_log, "target": args.target_log}
     try:
-        for line in compare_logs(logs, args.output, args.mapping, two=not args.logs):
-            print(line)
-    except (OSError, ValueError) as why:
-        print(f"ERROR[{EXIT_FAILED}] {_messages.words(why)}", file=sys.stderr)
-        return EXIT_FAILED
+        read, rules = _read_inputs(logs, args.mapping)
+    except OSError as why:
+        raise CliError(EXIT_MISSING_INPUT, _messages.words(why)) from None
+    except ValueError as why:
+        raise CliError(EXIT_SCHEMA_ERROR, _messages.words(why)) from None
+    for line in _write_workbook(read, rules, args.output, two=not args.logs):
+        print(line)
     return EXIT_OK
+
+
+def main(argv: Optional[Sequence[str]] = None) -> int:
+    """The command line. Exit status: 0; 2 for wrong options, 10 if a log or a file of rules cannot be
+    read, 11 if it is not one, 12 for anything else. The reason is on stderr as ERROR[status].
+
+    >>> main(["--base-log", "a.log", "--target-log", "b.log", "--output", "out.xlsx"])
+    0
+    """
+    return run_command(run_cli, argv)

@@ -13,36 +13,22 @@ import json
 import math
 import os
 import sys
-from typing import Any, Dict, List, Mapping, NoReturn, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
+from .._support.commands import (
+    EXIT_INVALID_ARGS,
+    EXIT_MISSING_INPUT,
+    EXIT_OK,
+    EXIT_SCHEMA_ERROR,
+    CliError,
+    Parser,
+    run_command,
+)
 from .align import AlignmentMappingCache, align_modules
 from .config import collect_runtime_metadata, make_timestamped_log_filename
 from .diff import compute_diff
 from .export import export_compare_result, write_json
 from .schema import SchemaValidationError, build_schema, empty_alignment, parse_schema
-
-EXIT_OK = 0
-EXIT_INVALID_ARGS = 2
-EXIT_MISSING_INPUT = 10
-EXIT_SCHEMA_ERROR = 11
-EXIT_RUNTIME_ERROR = 12
-
-
-class CliError(RuntimeError):
-    """A message, and the exit status that goes with it.
-
-    >>> CliError(EXIT_MISSING_INPUT, "missing input log: a.json").code
-    10
-    """
-
-    def __init__(self, code: int, message: str):
-        super().__init__(message)
-        self.code = code
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise CliError(EXIT_INVALID_ARGS, message)
 
 
 def _positive_int(text: str) -> int:
@@ -55,8 +41,8 @@ def _positive_int(text: str) -> int:
     return value
 
 
-def _parser() -> _Parser:
-    parser = _Parser(prog="putils.compare_perf", description="Times of two runs, compared.")
+def _parser() -> Parser:
+    parser = Parser(prog="putils.compare_perf", description="Times of two runs, compared.")
     commands = parser.add_subparsers(dest="command", required=True)
 
     collect = commands.add_parser("collect", help="make a file out of given times")
@@ -281,16 +267,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     >>> main(["diff", "--baseline", "none.json", "--target", "none.json"])
     10
     """
-    try:
-        return run_cli(argv)
-    except CliError as why:
-        code, text = why.code, str(why)
-    except SystemExit as why:  # --help
-        return why.code if isinstance(why.code, int) else EXIT_INVALID_ARGS
-    except Exception as why:
-        code, text = EXIT_RUNTIME_ERROR, str(why) or type(why).__name__
-    print(f"ERROR[{code}] {text}", file=sys.stderr)
-    return code
+    return run_command(run_cli, argv)
 
 
 if __name__ == "__main__":

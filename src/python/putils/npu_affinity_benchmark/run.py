@@ -5,15 +5,14 @@
     {'npu_id': 0, 'candidate_id': 'c001', 'value': 5123.4}
 """
 
-import argparse
 import json
 import os
 import socket
-import sys
 import time
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from .. import _files, _messages
+from .. import _files
+from .._support.commands import EXIT_OK, Parser, run_command
 from .._support.topology import format_cpu_list
 from .._support.xlsx import Sheet, workbook
 from .binding import (
@@ -32,7 +31,6 @@ from .workload import (
     run_mixed_workload,
 )
 
-EXIT_OK, EXIT_FAILED = 0, 1
 # By leaderboard: whether more is better.
 BOARDS = (("throughput", True), ("latency_p95_ms", False))
 
@@ -277,35 +275,36 @@ def describe(payload: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> Any:
-        self.exit(2, f"ERROR[2] {message}\n")
+def run_cli(argv: Optional[Sequence[str]] = None) -> int:
+    """The work of main(); raises what goes wrong.
 
-
-def main(argv: Optional[Sequence[str]] = None) -> int:
-    """The command line: prints the answer and the path of raw_results.json.
-
-    >>> main(["--dry-run-topology", "--output-dir", "out"])
+    >>> run_cli(["--dry-run-topology", "--output-dir", "out"])
     out/raw_results.json
     0
     """
-    parser = _Parser(prog="putils.npu_affinity_benchmark", description=__doc__.split("\n")[0])
+    parser = Parser(prog="putils.npu_affinity_benchmark", description=__doc__.split("\n\n")[0])
     add = parser.add_argument
     add("--profile", default="smoke", choices=tuple(PROFILE_CANDIDATE_LIMITS), help="how much to try")
     add("--dry-run-topology", action="store_true", help="write topology and candidates alone")
     add("--output-dir", default=".", help="where the files go")
     args = parser.parse_args(argv)
-    try:
-        if args.dry_run_topology:
-            print(run_dry_run_topology(args.output_dir, args.profile))
-            return EXIT_OK
-        payload = run_benchmark(args.output_dir, args.profile)
-        print(describe(payload))
-        print(os.path.join(args.output_dir, "raw_results.json"))
-        if any(payload["leaderboards"].values()):
-            return EXIT_OK
-        why = "no measurement counts; see report.xlsx"
-    except (BenchmarkError, OSError, ValueError, RuntimeError) as error:
-        why = _messages.words(error)
-    print(f"ERROR[{EXIT_FAILED}] {why}", file=sys.stderr)
-    return EXIT_FAILED
+    if args.dry_run_topology:
+        print(run_dry_run_topology(args.output_dir, args.profile))
+        return EXIT_OK
+    payload = run_benchmark(args.output_dir, args.profile)
+    print(describe(payload))
+    print(os.path.join(args.output_dir, "raw_results.json"))
+    if not any(payload["leaderboards"].values()):
+        raise BenchmarkError("no measurement counts; see report.xlsx")
+    return EXIT_OK
+
+
+def main(argv: Optional[Sequence[str]] = None) -> int:
+    """The command line: prints the answer and the path of raw_results.json. Exit status: 0; 2 for
+    wrong options; 12, and ERROR[12] on stderr, if nothing could be measured or written.
+
+    >>> main(["--dry-run-topology", "--output-dir", "out"])
+    out/raw_results.json
+    0
+    """
+    return run_command(run_cli, argv)

@@ -6,13 +6,19 @@ is read, and neither torch nor safetensors is needed.
     python -m putils.weight MODEL_DIR --json -o -
 """
 
-import argparse
 import json
 import os
-import sys
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from .. import _files
+from .._support.commands import (
+    EXIT_MISSING_INPUT,
+    EXIT_OK,
+    EXIT_SCHEMA_ERROR,
+    CliError,
+    Parser,
+    run_command,
+)
 
 MAX_HEADER = 100_000_000  # what the format allows
 DTYPES = {
@@ -125,8 +131,8 @@ def files_of(path: "os.PathLike[str]") -> Iterator[str]:
             yield os.path.join(path, name)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="putils.weight", description=__doc__.split("\n\n")[0])
+def _parser() -> Parser:
+    parser = Parser(prog="putils.weight", description=__doc__.split("\n\n")[0])
     add = parser.add_argument
     add("path", help="a .safetensors file, or a folder of them")
     add("-o", "--output", default="model_shapes.txt", help="the list, one tensor a line; - : none")
@@ -152,25 +158,33 @@ def _print(tensors: Sequence[Tensor], as_json: bool) -> None:
     print(f"\n{len(tensors)} tensors, {_size(sum(t.bytes for t in tensors))}")
 
 
-def main(argv: Optional[Sequence[str]] = None) -> int:
-    """The command line; 1 and ERROR[1] if a file cannot be read.
+def run_cli(argv: Optional[Sequence[str]] = None) -> int:
+    """The work of main(); errors are CliError, OSError where the list cannot be written.
 
-    >>> main(["model", "-o", "-"])
+    >>> run_cli(["model", "-o", "-"])
     0
     """
     args = _parser().parse_args(argv)
     try:
         tensors = [t for path in files_of(args.path) for t in list_tensors(path)]
-        if not tensors and os.path.isdir(args.path):
-            raise BadFile(f"'{args.path}' has no .safetensors files")
-        _print(tensors, args.json)
-        if args.output != "-":
-            lines = "".join(f"{t}\n" for t in tensors)
-            _files.replace_ours(args.output, lines.encode("utf-8", "backslashreplace"))
-    except BrokenPipeError:
-        return 1
-    except (OSError, BadFile) as why:
-        print(f"ERROR[1] {why}", file=sys.stderr)
-        return 1
-    return 0
+    except OSError as why:
+        raise CliError(EXIT_MISSING_INPUT, str(why)) from None
+    except BadFile as why:
+        raise CliError(EXIT_SCHEMA_ERROR, str(why)) from None
+    if not tensors and os.path.isdir(args.path):
+        raise CliError(EXIT_MISSING_INPUT, f"'{args.path}' has no .safetensors files")
+    _print(tensors, args.json)
+    if args.output != "-":
+        lines = "".join(f"{t}\n" for t in tensors)
+        _files.replace_ours(args.output, lines.encode("utf-8", "backslashreplace"))
+    return EXIT_OK
 
+
+def main(argv: Optional[Sequence[str]] = None) -> int:
+    """The command line. Exit status: 0; 2 for wrong options, 10 if a file is missing, 11 if it is not
+    a safetensors file, 12 for anything else. The reason is on stderr as ERROR[status].
+
+    >>> main(["model", "-o", "-"])
+    0
+    """
+    return run_command(run_cli, argv)
