@@ -356,6 +356,37 @@ def test_a_folder_that_somebody_has_prepared_is_not_used(tmp_path, monkeypatch, 
     assert made.tmp_dir == str(shared / f"DEFAULT_TMP_DIR_{os.geteuid()}")
 
 
+def test_the_folder_of_locks_is_ours_alone(tmp_path, monkeypatch, capsys):
+    """/tmp/burn_locks_<uid> can be there before us."""
+    from putils import burn
+
+    tmp_path.chmod(0o755)
+    monkeypatch.setattr(burn, "DEFAULT_LOCK_DIR", str(tmp_path / "locks"))
+    folder = tmp_path / f"locks_{os.geteuid()}"
+
+    def take():
+        held, path = burn._acquire_task_lock(burn.DEFAULT_LOCK_DIR, "0" * 64)
+        os.close(held)
+        os.unlink(path)
+        return folder.stat().st_mode & 0o777
+
+    assert take() == 0o700
+    folder.chmod(0o755)
+    assert take() == 0o700
+    for mode in (0o770, 0o777, 0o1777):
+        folder.chmod(mode)
+        with pytest.raises(PermissionError, match=f"others may write to .*mode {mode:o}.*chmod 700"):
+            take()
+    monkeypatch.setattr(burn, "burn", lambda *_: 0)
+    assert burn.main(["--device", "cpu", "--lock-dir", str(tmp_path / "locks")]) == 1
+    assert capsys.readouterr().err.startswith("ERROR[1] others may write to ")
+    folder.chmod(0o700)
+    if os.geteuid() == 0:
+        os.chown(folder, 65534, 65534)
+        with pytest.raises(PermissionError, match="belongs to user 65534, not to us"):
+            take()
+
+
 @pytest.mark.parametrize("words", [["--size", "0"], ["--seconds", "-1"], ["--interval", "0"], ["--sleep", "nan"]])
 def test_bad_words_for_burn(words, capsys):
     from putils import burn

@@ -59,21 +59,21 @@ def open_regular(path: str, ours: bool = False) -> IO:
         raise
 
 
-def _enter(level: str, shared: bool, links: int) -> str:
+def _enter(level: str, shared: bool, links: int, mode: int) -> str:
     """One level of a path, made if it is missing. In a place for everybody it must be ours, which makes
     it stay what it is; elsewhere nobody but its owner and his group may change it."""
     try:
         found = os.lstat(level)
     except FileNotFoundError:
         try:
-            os.mkdir(level, 0o750)
+            os.mkdir(level, mode)
         except FileExistsError:
             pass
         found = os.lstat(level)
     if shared and (found.st_uid not in (0, os.geteuid()) or stat.S_ISLNK(found.st_mode)):
         raise PermissionError(f"'{level}' lies in a folder for everybody and is not ours")
     if stat.S_ISLNK(found.st_mode):
-        return _resolve(os.path.join(os.path.dirname(level), os.readlink(level)), links + 1)
+        return _resolve(os.path.join(os.path.dirname(level), os.readlink(level)), links + 1, mode)
     if not stat.S_ISDIR(found.st_mode):
         raise NotADirectoryError(f"'{level}' is not a folder")
     if found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX:
@@ -82,7 +82,7 @@ def _enter(level: str, shared: bool, links: int) -> str:
     return level
 
 
-def _resolve(path: str, links: int = 0) -> str:
+def _resolve(path: str, links: int, mode: int) -> str:
     if links > 20:
         raise OSError(f"'{path}' leads through too many links")
     level = "/"
@@ -90,14 +90,14 @@ def _resolve(path: str, links: int = 0) -> str:
         if part:
             above = os.stat(level).st_mode
             shared = bool(above & stat.S_ISVTX and above & stat.S_IWOTH)
-            level = _enter(os.path.join(level, part), shared, links)
+            level = _enter(os.path.join(level, part), shared, links, mode)
     return level
 
 
-def make_folder(path: str) -> str:
-    """The folder, made if it is missing. Refused where another user could exchange it: one in a place
-    for everybody (/tmp) must be ours and no link."""
-    _resolve(path or ".")
+def make_folder(path: str, mode: int = 0o750) -> str:
+    """The folder, made with this mode if it is missing. Refused where another user could exchange it:
+    one in a place for everybody (/tmp) must be ours and no link."""
+    _resolve(path or ".", 0, mode)
     return path or "."
 
 
@@ -111,3 +111,26 @@ def replace_ours(path: str, content: bytes) -> None:
     except OSError:
         os.unlink(mine)
         raise
+
+
+def make_private_folder(path: str) -> str:
+    """A folder for us alone, made if it is missing. Refused if it belongs to another user or others
+    may write to it; one of ours that others may read is closed to them.
+
+    >>> make_private_folder("/tmp/burn_locks_1000")
+    '/tmp/burn_locks_1000'
+    """
+    make_folder(path, 0o700)
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        found = os.fstat(fd)
+        mode = stat.S_IMODE(found.st_mode)
+        if found.st_uid != os.geteuid():
+            raise PermissionError(f"'{path}' belongs to user {found.st_uid}, not to us")
+        if mode & 0o022:
+            raise PermissionError(f"others may write to '{path}' (mode {mode:o}); remove it, or chmod 700")
+        if mode & 0o077:
+            os.fchmod(fd, 0o700)
+    finally:
+        os.close(fd)
+    return path

@@ -228,7 +228,8 @@ def _task_lock_signature(args: argparse.Namespace, device_name: str, world_size:
 def _acquire_task_lock(lock_dir: str, signature: str) -> Tuple[Optional[int], str]:
     """(descriptor that holds the lock, its path); None if the load runs already."""
     if lock_dir == DEFAULT_LOCK_DIR:
-        lock_dir = f"{lock_dir}_{os.geteuid()}"  # /tmp belongs to everybody
+        # /tmp belongs to everybody: another user may have made it first.
+        lock_dir = _files.make_private_folder(f"{lock_dir}_{os.geteuid()}")
     _files.make_folder(lock_dir)
     path = os.path.join(lock_dir, f"burn_{signature}.lock")
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC

@@ -18,7 +18,7 @@ import time
 from contextlib import ExitStack, contextmanager
 from typing import Any, Callable, Iterator
 
-from . import _messages, device
+from . import _files, _messages, device
 from ._support.wrapping import F, run_inside
 
 ENABLE_ENV, PATH_ENV = "MM_ENABLE_PROFILING", "MM_ENABLE_PROFILING_PATH"
@@ -68,6 +68,12 @@ def _npu_config(npu: Any, **wanted: Any) -> Any:
             del wanted[unknown[0]]
 
 
+def _make_folder(path: str) -> str:
+    """Traces tell what a program does: a new folder is for its user alone. One that is there keeps
+    the mode that somebody gave it."""
+    return _files.make_folder(path, 0o700)
+
+
 def _ranges_only(npu: Any, path: str) -> Any:
     """Nothing but the ranges, so that it costs little."""
     p = npu.profiler
@@ -81,7 +87,7 @@ def _ranges_only(npu: Any, path: str) -> Any:
     )
     return p.profile(
         activities=[p.ProfilerActivity.NPU],
-        on_trace_ready=p.tensorboard_trace_handler(path),
+        on_trace_ready=p.tensorboard_trace_handler(_make_folder(path)),
         experimental_config=config,
     )
 
@@ -99,7 +105,7 @@ def _everything(npu: Any, path: str) -> Any:
         activities=[p.ProfilerActivity.CPU, p.ProfilerActivity.NPU],
         record_shapes=True,
         profile_memory=True,
-        on_trace_ready=p.tensorboard_trace_handler(path),
+        on_trace_ready=p.tensorboard_trace_handler(_make_folder(path)),
         experimental_config=config,
     )
 
@@ -113,7 +119,7 @@ def _torch_profile(torch: Any, path: str, everything: bool) -> Any:
         activities=activities,
         record_shapes=everything,
         profile_memory=everything,
-        on_trace_ready=p.tensorboard_trace_handler(path),
+        on_trace_ready=p.tensorboard_trace_handler(_make_folder(path)),
     )
 
 
@@ -151,7 +157,7 @@ class _Guarded:
 
 def npu_profiler(range_name: str = "update_actor start") -> Callable[[F], F]:
     """Profiles every call of a function: its range alone on NPUs (mstx), with operators elsewhere.
-    The result is in ./mstx_result.
+    The result is in ./mstx_result, which only the user may read.
 
     >>> @npu_profiler("update_actor start")
     ... def update_actor(batch):

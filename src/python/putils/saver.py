@@ -135,10 +135,11 @@ def _locked(path: str) -> Iterator[None]:
 
 def _tmp_folder(tmp_dir: str) -> str:
     """The default lies in a place for everybody, so each user has one of his own."""
+    make = _files.make_folder
     if tmp_dir == DEFAULT_TMP_DIR:
-        tmp_dir = f"{tmp_dir}_{os.geteuid()}"
+        tmp_dir, make = f"{tmp_dir}_{os.geteuid()}", _files.make_private_folder
     try:
-        return _files.make_folder(tmp_dir)
+        return make(tmp_dir)
     except OSError as why:
         other = tempfile.mkdtemp(prefix="torch_save_")
         _messages.warn(f"'{tmp_dir}' is not used: {_messages.words(why)}. Using '{other}'")

@@ -240,6 +240,7 @@ def check_a_profiled_function():
 
     with said():
         assert update(1) == 513
+    assert os.stat("mstx_result").st_mode & 0o777 == 0o700
     (path,) = glob.glob("mstx_result/*.json")
     events = json.load(open(path))
     events = events["traceEvents"] if isinstance(events, dict) else events  # without libkineto
@@ -262,6 +263,38 @@ def check_a_profiled_block():
         assert len(glob.glob("profile/*.json")) == files, (value, flag)
     with said(), raises(KeyError), profiling_this(True):
         raise KeyError
+
+
+def check_traces_are_for_their_user_alone():
+    """A folder that is there keeps its mode."""
+    from putils import profiling
+
+    made = []
+
+    class Profile:
+        def __init__(self, on_trace_ready, **how):
+            made.append(on_trace_ready)
+
+        __enter__ = __exit__ = lambda *_: None
+
+    kept, torch.profiler.profile = torch.profiler.profile, Profile
+    mask = os.umask(0)
+    try:
+        os.environ.update(MM_ENABLE_PROFILING="1", MM_ENABLE_PROFILING_PATH="one/two")
+        with said() as text:
+            profiling.npu_profiler("range")(lambda: 1)()
+            with profiling.profiling_this(True):
+                pass
+            os.mkdir("open")
+            os.environ["MM_ENABLE_PROFILING_PATH"] = "open"
+            with profiling.profiling_this(True):
+                pass
+        modes = [os.stat(p).st_mode & 0o777 for p in ("mstx_result", "one", "one/two", "open")]
+        assert modes == [0o700, 0o700, 0o700, 0o777] and len(made) == 3, (modes, text())
+    finally:
+        os.umask(mask)
+        torch.profiler.profile = kept
+        del os.environ["MM_ENABLE_PROFILING"], os.environ["MM_ENABLE_PROFILING_PATH"]
 
 
 def check_a_profiler_that_fails_is_a_word():
