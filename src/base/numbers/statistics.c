@@ -27,43 +27,43 @@ static void empty_statistics(struct statistics *s)
 
 /* x - x is 0 of every number, and NaN of infinities and NaN. */
 #define ADD_FLOATS(type, abs)                                                                      \
+	struct lanes_##type {                                                                      \
+		double sum[LANES], l1[LANES];                                                      \
+		type min[LANES], max[LANES];                                                       \
+		uint32_t nans[LANES], odd[LANES];                                                  \
+	};                                                                                         \
+                                                                                                   \
+	static inline void add_to_lane_##type(struct lanes_##type *l, size_t k, type v)            \
+	{                                                                                          \
+		l->sum[k] += (double)v;                                                            \
+		l->l1[k] += (double)abs(v);                                                        \
+		l->min[k] = v < l->min[k] ? v : l->min[k];                                         \
+		l->max[k] = v > l->max[k] ? v : l->max[k];                                         \
+		l->nans[k] += v != v;                                                              \
+		l->odd[k] += v - v != 0;                                                           \
+	}                                                                                          \
+                                                                                                   \
 	static void add_##type(struct statistics *s, const type *x, size_t n)                      \
 	{                                                                                          \
-		double sum[LANES] = {0}, l1[LANES] = {0};                                          \
-		type min[LANES], max[LANES];                                                       \
-		uint32_t nans[LANES] = {0}, odd[LANES] = {0};                                      \
+		struct lanes_##type l = {0};                                                       \
 		size_t i = 0;                                                                      \
                                                                                                    \
 		for (size_t k = 0; k < LANES; k++) {                                               \
-			min[k] = (type)INFINITY;                                                   \
-			max[k] = (type)-INFINITY;                                                  \
+			l.min[k] = (type)INFINITY;                                                 \
+			l.max[k] = (type)-INFINITY;                                                \
 		}                                                                                  \
 		for (; i + LANES <= n; i += LANES)                                                 \
-			for (size_t k = 0; k < LANES; k++) {                                       \
-				type v = x[i + k];                                                 \
-				sum[k] += (double)v;                                               \
-				l1[k] += (double)abs(v);                                           \
-				min[k] = v < min[k] ? v : min[k];                                  \
-				max[k] = v > max[k] ? v : max[k];                                  \
-				nans[k] += v != v;                                                 \
-				odd[k] += v - v != 0;                                              \
-			}                                                                          \
-		for (size_t k = 0; i < n; i++, k++) {                                              \
-			type v = x[i];                                                             \
-			sum[k] += (double)v;                                                       \
-			l1[k] += (double)abs(v);                                                   \
-			min[k] = v < min[k] ? v : min[k];                                          \
-			max[k] = v > max[k] ? v : max[k];                                          \
-			nans[k] += v != v;                                                         \
-			odd[k] += v - v != 0;                                                      \
-		}                                                                                  \
+			for (size_t k = 0; k < LANES; k++)                                         \
+				add_to_lane_##type(&l, k, x[i + k]);                               \
+		for (size_t k = 0; i < n; i++, k++)                                                \
+			add_to_lane_##type(&l, k, x[i]);                                           \
 		for (size_t k = 0; k < LANES; k++) {                                               \
-			s->sum += sum[k];                                                          \
-			s->l1 += l1[k];                                                            \
-			s->min = (double)min[k] < s->min ? (double)min[k] : s->min;                \
-			s->max = (double)max[k] > s->max ? (double)max[k] : s->max;                \
-			s->nans += nans[k];                                                        \
-			s->infs += odd[k] - nans[k];                                               \
+			s->sum += l.sum[k];                                                        \
+			s->l1 += l.l1[k];                                                          \
+			s->min = (double)l.min[k] < s->min ? (double)l.min[k] : s->min;            \
+			s->max = (double)l.max[k] > s->max ? (double)l.max[k] : s->max;            \
+			s->nans += l.nans[k];                                                      \
+			s->infs += l.odd[k] - l.nans[k];                                           \
 		}                                                                                  \
 	}
 
