@@ -13,7 +13,7 @@ from torches import every_torch
 CHECKS = pathlib.Path(__file__).resolve().parents[1] / "targets/python/putils_checks"
 NAMES = [
     name
-    for module in ("tensor_checks", "accuracy_checks", "other_checks")
+    for module in ("tensor_checks", "device_checks", "accuracy_checks", "other_checks")
     for name in re.findall(r"^def (check_\w+)", (CHECKS / f"{module}.py").read_text(), re.M)
 ]
 

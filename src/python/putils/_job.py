@@ -10,6 +10,7 @@ from typing import Any
 
 DEBUG_ENV = "TSJPRINT"
 TAG_ENV = "log_tag"
+MD5_ENV, QUANTILES_ENV = "PUTILS_MD5", "PUTILS_QUANTILES"
 
 
 def ifdebug() -> bool:
@@ -22,6 +23,24 @@ def ifdebug() -> bool:
         return int(os.environ.get(DEBUG_ENV, "0")) == 1
     except ValueError:
         return False
+
+
+def wants_md5() -> bool:
+    """Whether tprint() and hooks compute checksums: not with PUTILS_MD5=0.
+
+    >>> wants_md5()
+    True
+    """
+    return os.environ.get(MD5_ENV, "") != "0"
+
+
+def wants_quantiles() -> bool:
+    """Whether they compute quantiles: not with PUTILS_QUANTILES=0.
+
+    >>> wants_quantiles()
+    True
+    """
+    return os.environ.get(QUANTILES_ENV, "") != "0"
 
 
 def log_tag() -> str:

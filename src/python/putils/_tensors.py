@@ -2,7 +2,8 @@
 """Statistics and checksum of a tensor, from one copy of it in host memory.
 
 A tensor on the CPU is read where it is; one on a device is copied to the host once, which is the
-only time that anybody waits for the device, and takes none of its memory. The statistics are
+only time that anybody waits for the device, and takes none of its memory. Where no checksum is
+wanted, its statistics are computed on the device and they alone are copied. On the host they are
 computed by sonde._sonde, in one pass and one more for each further 16 bits of the quantiles, while
 another thread computes the checksum. `t[0]`, `t[:10]`, `t[0, 0]` and `t[0, :10]` are the beginning
 of the same bytes: they need neither a copy nor a checksum of their own.
@@ -12,7 +13,6 @@ has no order): in the place of a value there is a word.
 """
 
 import hashlib
-import math
 import os
 import sys
 import threading
@@ -22,8 +22,11 @@ from . import _messages, _native
 
 QUANTILES = (0.999, 0.99, 0.9, 0.5, 0.1, 0.01, 0.001)
 FIRST = 10  # values that are shown
+NOT_WANTED = "not computed"  # in the place of a checksum, and of quantiles
 THREAD_BYTES = 4 << 20  # a checksum of less than this is not worth a thread
 _WIDEN = 1 << 18  # numbers that are widened at once
+
+_device_everywhere = False  # tests: also tensors on the CPU are read as those on a device are
 
 Value = Union[bool, int, float, complex, str]
 
@@ -87,65 +90,113 @@ def is_tensor(value: Any) -> bool:
     return torch is not None and isinstance(value, getattr(torch, "Tensor", ()))
 
 
+LOCAL = "of the local part"
+
+
+def find_numbers(tensor: Any) -> Tuple[Any, str]:
+    """The numbers of a tensor as a strided one, where they are, and a note on what they are of;
+    NoData if there are none."""
+    note = ""
+    if not is_tensor(tensor):
+        raise NoData(f"not a tensor: {type(tensor).__name__}")
+    tensor = tensor.detach()
+    if hasattr(tensor, "to_local"):
+        tensor, note = tensor.to_local(), LOCAL
+    if tensor.device.type == "meta":
+        raise NoData("a meta tensor has no data")
+    if tensor.is_cuda and sys.modules["torch"].cuda.is_current_stream_capturing():
+        raise NoData("a CUDA graph is being captured, its tensors have no data yet")
+    if getattr(tensor, "is_nested", False):
+        tensor, note = tensor.values(), "of all parts of a nested tensor"
+    elif str(tensor.layout) == "torch._mkldnn":
+        tensor = tensor.to_dense()
+    elif str(tensor.layout) != "torch.strided":
+        layout = str(tensor.layout).rpartition(".")[2]
+        note = f"of the values that are stored ({layout})"
+        tensor = tensor.coalesce().values() if layout == "sparse_coo" else tensor.values()
+    if tensor.is_quantized:
+        note = "of the numbers that the quantised ones stand for"
+    _check_storage(tensor)
+    if tensor.is_conj():
+        tensor = tensor.resolve_conj()
+    return tensor.resolve_neg() if tensor.is_neg() else tensor, note
+
+
+def _as_numbers(raw: Any) -> Any:
+    """What statistics are computed of: of a type that is known."""
+    torch = sys.modules["torch"]
+    if raw.is_quantized:
+        return raw.dequantize().contiguous()
+    if _kind(raw):
+        return raw
+    return raw.to(torch.complex64 if raw.is_complex() else torch.float32)
+
+
 class HostCopy:
     """The numbers of a tensor, one after the other in host memory."""
 
     def __init__(self, tensor: Any) -> None:
-        if not is_tensor(tensor):
-            raise NoData(f"not a tensor: {type(tensor).__name__}")
-        torch = sys.modules["torch"]
-        self.note = ""
-        with torch.no_grad():
-            self.raw = self._to_host(tensor.detach())  # what the checksum is of
-            self.numbers = self._as_numbers(torch, self.raw)  # what the statistics are of
+        with no_grad():
+            raw, self.note = find_numbers(tensor)
+            raw = raw.contiguous()
+            self.raw = raw if raw.device.type == "cpu" else raw.cpu()  # what the checksum is of
+            self.numbers = _as_numbers(self.raw)  # what the statistics are of
         self.kind = _kind(self.numbers)
         self.is_bool = str(self.numbers.dtype) == "torch.bool"
         self.count = self.numbers.numel()
-        self.plain = self.raw is self.numbers or self.raw.numel() == self.count
-
-    def _to_host(self, tensor: Any) -> Any:
-        if hasattr(tensor, "to_local"):
-            tensor = tensor.to_local()
-            self.note = "of the local part"
-        if tensor.device.type == "meta":
-            raise NoData("a meta tensor has no data")
-        if tensor.is_cuda and sys.modules["torch"].cuda.is_current_stream_capturing():
-            raise NoData("a CUDA graph is being captured, its tensors have no data yet")
-        if getattr(tensor, "is_nested", False):
-            tensor = tensor.values()
-            self.note = "of all parts of a nested tensor"
-        elif str(tensor.layout) != "torch.strided":
-            tensor = self._stored_values(tensor)
-        if tensor.is_quantized:
-            self.note = "of the numbers that the quantised ones stand for"
-        _check_storage(tensor)
-        if tensor.is_conj():
-            tensor = tensor.resolve_conj()
-        if tensor.is_neg():
-            tensor = tensor.resolve_neg()
-        tensor = tensor.contiguous()
-        return tensor if tensor.device.type == "cpu" else tensor.cpu()
-
-    def _stored_values(self, tensor: Any) -> Any:
-        layout = str(tensor.layout).rpartition(".")[2]
-        if layout == "_mkldnn":
-            return tensor.to_dense()
-        self.note = f"of the values that are stored ({layout})"
-        return tensor.coalesce().values() if layout == "sparse_coo" else tensor.values()
-
-    @staticmethod
-    def _as_numbers(torch: Any, raw: Any) -> Any:
-        if raw.is_quantized:
-            return raw.dequantize().contiguous()
-        if _kind(raw):
-            return raw
-        return raw.to(torch.complex64 if raw.is_complex() else torch.float32)
+        self.plain = self.raw.numel() == self.count and self.note != LOCAL
 
     @staticmethod
     def address(tensor: Any) -> int:
         """Of a tensor with numbers; NoData where there is no memory behind them."""
         _check_storage(tensor)
         return tensor.data_ptr()
+
+    def statistics(self, count: int, wanted: Sequence[float]) -> tuple:
+        """Of the first `count` numbers, which there are."""
+        wanted = () if self.kind.startswith("complex") else tuple(wanted)
+        native = _native.get()
+        if native:
+            address = HostCopy.address(self.numbers)
+            return native.tensor_statistics(address, count, self.kind, wanted, _threads())
+        from ._support.device_statistics import QueuedStatistics
+
+        with no_grad():
+            queued = QueuedStatistics(self.numbers.flatten(), [count], wanted, 0)
+            return queued.statistics(count)
+
+    def first(self, count: int) -> list:
+        return self.numbers.flatten()[: min(FIRST, count)].tolist()
+
+
+class DeviceNumbers:
+    """The numbers of a tensor on its device, and what was queued there to be found out about them.
+    NoData where that cannot be: they are on the CPU, or would have to be looked for first."""
+
+    def __init__(self, tensor: Any, sizes: Sequence[int], wanted: Sequence[float]) -> None:
+        from ._support.device_statistics import QueuedStatistics
+
+        if tensor.device.type == "cpu" and not _device_everywhere:
+            raise NoData("it is on the CPU")
+        if str(tensor.layout) != "torch.strided" or tensor.is_quantized:
+            raise NoData("its numbers are not all there is of it")
+        with no_grad():
+            raw, self.note = find_numbers(tensor)
+            numbers = _as_numbers(raw)
+            self.is_bool = str(numbers.dtype) == "torch.bool"
+            self.count, self.plain = numbers.numel(), self.note != LOCAL
+            counts = [self.count, *(sizes if self.plain else ())]
+            self.queued = QueuedStatistics(numbers.reshape(-1), counts, wanted, FIRST)
+
+    def statistics(self, count: int, wanted: Sequence[float]) -> tuple:
+        return self.queued.statistics(count)
+
+    def first(self, count: int) -> list:
+        return self.queued.first(count) if count else []
+
+
+def no_grad() -> Any:
+    return sys.modules["torch"].no_grad()
 
 
 def _new_md5() -> Any:
@@ -226,56 +277,20 @@ def _threads() -> int:
     return max(1, min(8, cpus // ranks - 1))
 
 
-def _with_torch(numbers: Any, wanted: Tuple[float, ...]) -> tuple:
-    """The same with torch's own operations, where the extension cannot be loaded."""
-    torch = sys.modules["torch"]
-    if numbers.dtype == torch.bool:
-        numbers = numbers.to(torch.uint8)
-    if numbers.is_complex():
-        wide = numbers.to(torch.complex128)
-        nans = int(torch.isnan(wide).sum())
-        infs = int((torch.isinf(wide) & ~torch.isnan(wide)).sum())
-        return nans, infs, None, None, complex(wide.sum()), float(wide.abs().sum()), []
-    floating = numbers.is_floating_point()
-    kind = torch.float64 if floating else torch.int64
-    nans = int(torch.isnan(numbers).sum()) if floating else 0
-    infs = int(torch.isinf(numbers).sum()) if floating else 0
-    ordered = numbers.flatten().float() if numbers.element_size() < 4 else numbers.flatten()
-    ordered = torch.sort(ordered)[0]
-    found = []
-    for q in wanted:
-        at = q * (ordered.numel() - 1)
-        below, above = (float(ordered[i]) for i in (math.floor(at), math.ceil(at)))
-        value = below if below == above else below + (at - math.floor(at)) * (above - below)
-        found.append(math.nan if nans else value)
-    low, high = (math.nan,) * 2 if nans else (ordered[0].item(), ordered[-1].item())
-    if not floating:
-        low, high = int(low), int(high)
-    total = numbers.sum(dtype=kind).item()
-    return nans, infs, low, high, total, numbers.abs().sum(dtype=kind).item(), found
-
-
-def _statistics(copy: HostCopy, count: int) -> tuple:
-    wanted = () if copy.kind.startswith("complex") else QUANTILES
-    native = _native.get()
-    address = HostCopy.address(copy.numbers)
-    if native:
-        return native.tensor_statistics(address, count, copy.kind, wanted, _threads())
-    return _with_torch(copy.numbers.flatten()[:count], wanted)
-
-
-def _values(copy: HostCopy, count: int) -> dict:
+def _values(source: Any, count: int, wanted: Sequence[float]) -> dict:
     """The fields of a Summary that are computed; words where they cannot be."""
     if not count:
         return {**_no_values("empty"), "l1": 0, "sum": 0, "nans": 0, "infs": 0}
     try:
-        nans, infs, low, high, total, l1, quantiles = _statistics(copy, count)
+        nans, infs, low, high, total, l1, quantiles = source.statistics(count, wanted)
     except Exception as why:
         return _no_values(_messages.words(why))
     if low is None:
         low = high = "complex numbers have no order"
         quantiles = [low] * len(QUANTILES)
-    if copy.is_bool:
+    if not wanted:
+        quantiles = [NOT_WANTED] * len(QUANTILES)
+    if source.is_bool:
         low, high = bool(low), bool(high)
     return {
         "l1": l1,
@@ -299,10 +314,6 @@ def _guarded(function: Any) -> Any:
         return function()
     except Exception as why:
         return _messages.words(why)
-
-
-def _first(copy: HostCopy, count: int) -> Union[list, str]:
-    return _guarded(lambda: copy.numbers.flatten()[: min(FIRST, count)].tolist())
 
 
 def _known(tensor: Any, name: str) -> dict:
@@ -329,29 +340,56 @@ class Reading:
     >>> reading = Reading(tensor, "loss", slices(tensor, "loss"))
     >>> torch.save(reading.copy.raw, "loss.pt")     # meanwhile
     >>> for summary in reading.summaries(): ...
+
+    Without md5, the statistics of a tensor on a device are queued there, and `copy` is None.
     """
 
-    def __init__(self, tensor: Any, name: str, views: Sequence[Tuple[Any, str]] = ()) -> None:
+    def __init__(
+        self,
+        tensor: Any,
+        name: str,
+        views: Sequence[Tuple[Any, str]] = (),
+        md5: bool = True,
+        quantiles: bool = True,
+    ) -> None:
+        self.wanted = QUANTILES if quantiles else ()
         self.copy: Optional[HostCopy] = None
+        self.source: Any = None
+        self.sums: Optional[Checksums] = None
         self.problem = ""
         self.known = [_known(tensor, name)]
+        parts = [_known(view, label) for view, label in views]
         try:
-            self.copy = HostCopy(tensor)
+            self.source = None if md5 else self._queue(tensor, [k["size"] for k in parts])
+            if self.source is None:
+                self.source = self.copy = HostCopy(tensor)
         except Exception as why:
             self.problem = _messages.words(why)
             return
-        if self.copy.plain:
-            self.known += [_known(view, label) for view, label in views]
-        self.counts = [self.copy.count] + [k["size"] for k in self.known[1:]]
-        self.sums = Checksums(self.copy, self.counts).begin()
+        if self.source.plain:
+            self.known += parts
+        self.counts = [self.source.count] + [k["size"] for k in self.known[1:]]
+        if md5:
+            self.sums = Checksums(self.copy, self.counts).begin()
+
+    def _queue(self, tensor: Any, sizes: List[int]) -> Optional[DeviceNumbers]:
+        """None where the device cannot do it: it may have no doubles, or no memory left."""
+        try:
+            return DeviceNumbers(tensor, sizes, self.wanted)
+        except Exception:
+            return None
+
+    def _md5(self, count: int) -> str:
+        return self.sums.of(count) if self.sums else NOT_WANTED
 
     def summaries(self) -> List[Summary]:
-        if self.copy is None:
+        source = self.source
+        if source is None:
             return [self._without_data()]
-        computed = {c: _values(self.copy, c) for c in set(self.counts)}
-        firsts = {c: _first(self.copy, c) for c in set(self.counts)}
+        computed = {c: _values(source, c, self.wanted) for c in set(self.counts)}
+        firsts = {c: _guarded(lambda c=c: source.first(c)) for c in set(self.counts)}
         return [
-            Summary(md5=self.sums.of(c), first=firsts[c], note=self.copy.note, **computed[c], **k)
+            Summary(md5=self._md5(c), first=firsts[c], note=source.note, **computed[c], **k)
             for c, k in zip(self.counts, self.known)
         ]
 

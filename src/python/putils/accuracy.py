@@ -207,7 +207,9 @@ def _save(folder: str, name: str, number: int, phase: str, tensor: Any, raw: Any
 def _show_and_save(name: str, number: int, phase: str, tensor: Any, folder: Optional[str]) -> None:
     """The file of a large tensor is written while its checksum and its statistics are computed."""
     label = f"[{phase}]: {name}"
-    reading = _tensors.Reading(tensor, label, _tensors.slices(tensor, label))
+    md5 = _job.wants_md5() or bool(folder)  # a file needs the copy
+    views = _tensors.slices(tensor, label)
+    reading = _tensors.Reading(tensor, label, views, md5, _job.wants_quantiles())
     writer = None
     if folder and reading.copy is not None:
         raw = reading.copy.raw

@@ -8,8 +8,9 @@
     'loss'| l1_norm 2.25 | b482da | torch.float32 | torch.Size([1]) | continue: True | mean 2.25 | ...
     [2.25]
 
-The tensor is copied to the host once, if it is on a device, and read there by code in C. What
-cannot be known of a tensor is said in the place of the value: nothing here raises into the program.
+The tensor is copied to the host once, if it is on a device, and read there by code in C. With
+PUTILS_MD5=0 there is no checksum, and it is read on the device; PUTILS_QUANTILES=0 leaves out the
+quantiles. What cannot be known of a tensor is said in the place of the value: nothing here raises into the program.
 Output goes to stdout, or with the environment's log_tag to the log of the thread (write2file).
 """
 
@@ -86,14 +87,18 @@ def tensor_md5(t: Any, length: int = 6) -> str:
     return found if " " in found else found[:length]
 
 
-def tensor_stats(t: Any, name: str = "") -> Summary:
+def tensor_stats(t: Any, name: str = "", md5: bool = True, quantiles: bool = True) -> Summary:
     """What tprint() prints, as values: also the numbers of NaN and of infinities. A value that there
     is not is a word (str) that says why; of what is not a tensor, all of them are.
+
+    md5         False: no checksum. Then a tensor on a device is not copied: its statistics are
+                computed there, without a wait, and copied at once
+    quantiles   False: none. Computed on a device they need a sorted copy of the tensor there
 
     >>> tensor_stats(torch.ones(3)).sum
     3.0
     """
-    return _tensors.Reading(t, name).summaries()[0]
+    return _tensors.Reading(t, name, md5=md5, quantiles=quantiles).summaries()[0]
 
 
 def _tell(summary: Summary) -> None:
@@ -116,7 +121,8 @@ def _print_reading(reading: _tensors.Reading, out: Callable[[str], None]) -> str
 
 def _print_tensor(t: Any, name: str, do_slice: bool, out: Callable[[str], None]) -> str:
     views = _tensors.slices(t, name) if do_slice else []
-    return _print_reading(_tensors.Reading(t, name, views), out)
+    wanted = _job.wants_md5(), _job.wants_quantiles()
+    return _print_reading(_tensors.Reading(t, name, views, *wanted), out)
 
 
 def _describe(obj: Any, name: str) -> str:

@@ -17,6 +17,7 @@ from .._support.commands import (
     run_command,
 )
 from .._support.xlsx import MAX_ROWS, ColorScale, Sheet, workbook
+from .._tensors import NOT_WANTED
 from .matching import Match, Rule, diff_pct, load_rules, match_entries
 
 PARSED_HEADER = [
@@ -45,7 +46,7 @@ def comparison_row(match: Match, base: Sequence[Entry], target: Sequence[Entry])
         match.kind,
         None if match.base is None else match.base + 1,
         None if match.target is None else match.target + 1,
-        bool(a and b and a.md5 == b.md5),
+        bool(a and b and a.md5 == b.md5 and a.md5 != NOT_WANTED),
         bool(a and b and a.shape == b.shape),
     ]
     for name in STATISTICS:

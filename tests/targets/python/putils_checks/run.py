@@ -22,10 +22,11 @@ import traceback
 import torch
 
 import accuracy_checks
+import device_checks
 import other_checks
 import tensor_checks
 
-MODULES = (tensor_checks, accuracy_checks, other_checks)
+MODULES = (tensor_checks, device_checks, accuracy_checks, other_checks)
 
 
 class Here:
