@@ -175,11 +175,19 @@ def test_what_a_run_says_of_itself(tmp_path, monkeypatch):
     assert all(re.search(r"/compare_perf_\d{8}T\d{6}\.\d{6}Z_\d+_\d+\.json$", n) for n in names)
 
 
-def test_overhead():
-    from putils.compare_perf import measure_overhead
+def test_overhead(monkeypatch):
+    from putils.compare_perf import collector, measure_overhead
 
-    found = measure_overhead(lambda: None, lambda: sum(range(1000)), iterations=20)
-    assert found["overhead_ns"] == found["instrumented_total_ns"] - found["baseline_total_ns"] > 0
+    class Clock:  # a real one says now and then that less work takes longer
+        perf_counter_ns = iter([0, 100, 1000, 1150]).__next__
+
+    monkeypatch.setattr(collector, "time", Clock)
+    calls = []
+    found = measure_overhead(lambda: calls.append(0), lambda: calls.append(1), iterations=20)
+    assert calls == [0] * 20 + [1] * 20
+    assert found == {
+        "baseline_total_ns": 100.0, "instrumented_total_ns": 150.0, "overhead_ns": 50.0, "overhead_pct": 50.0,
+    }  # fmt: skip
 
 
 # --- aligning ---
@@ -497,3 +505,28 @@ def test_as_a_program(build, tmp_path):
     for module in ("putils.compare_perf", "putils.compare_perf.cli"):
         done = run(build, "-m", module, "diff", "--baseline", "x", "--target", "y", cwd=tmp_path)
         assert (done.returncode, done.stderr) == (10, "ERROR[10] missing input log: x\n")
+
+
+def test_decorated_coroutines_are_timed_to_their_end():
+    import asyncio
+
+    from putils.compare_perf import TimingCollector, compare_perf
+
+    collector = TimingCollector()
+
+    @compare_perf("wait", collector=collector, threshold_seconds=1e-9)
+    async def wait(others):
+        await asyncio.sleep(0)
+        assert collector.summary.get("wait", {"call_count": 0})["call_count"] == others - 1
+        return others
+
+    @compare_perf("items", collector=collector, threshold_seconds=1e-9)
+    def items():
+        yield 1
+        assert "items" not in collector.summary
+
+    async def both():
+        return await asyncio.gather(wait(1), wait(2))
+
+    assert asyncio.run(both()) == [1, 2] and collector.summary["wait"]["call_count"] == 2
+    assert list(items()) == [1] and [e.name for e in collector.events] == ["wait", "wait", "items"]

@@ -189,7 +189,8 @@ def test_tensors_of_a_model(tmp_path, monkeypatch, capsys):
     )
     said = capsys.readouterr().out
     assert "\nLoading tensors from: model-00001-of-00002.safetensors\n" in said
-    assert "Tensor: a | Shape: (2, 2) | Dtype: torch.float32\n" in said and "4 tensors, " in said
+    assert "Tensor: a | Shape: (2, 2) | Dtype: torch.float32\n" in said and "4 tensors, 56 bytes\n" in said
+    assert said.endswith("The list is in model_shapes.txt\n")
     os.unlink("model_shapes.txt")
     assert main(["m/model-00001-of-00002.safetensors", "--json", "-o", "-"]) == 0
     found = json.loads(capsys.readouterr().out)

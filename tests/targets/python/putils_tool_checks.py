@@ -336,7 +336,7 @@ def check_burn_measures():
 
 def check_the_affinity_benchmark():
     from putils.npu_affinity_benchmark import parse_schema, run_benchmark
-    from putils.npu_affinity_benchmark.run import describe, find_devices
+    from putils.npu_affinity_benchmark.run import describe, find_devices, main
 
     before = os.sched_getaffinity(0)
     devices = find_devices()
@@ -353,6 +353,10 @@ def check_the_affinity_benchmark():
     assert len(lines) == 1 + len(found["results"])
     if found["leaderboards"]["throughput"]:
         assert describe(found).startswith("Device 0: most products per second on processors ")
+    if DEVICE == "cpu":
+        with said() as text:
+            assert main(["--output-dir", "bench"]) in (0, 12)  # 12: nothing was stable
+        assert text().startswith("There is no NPU or GPU: device 0 is the processor itself.\n"), text()
 
 
 # --- logs of hooks ---

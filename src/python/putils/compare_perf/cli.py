@@ -43,7 +43,7 @@ def _positive_int(text: str) -> int:
 
 def _parser() -> Parser:
     parser = Parser(prog="putils.compare_perf", description="Times of two runs, compared.")
-    commands = parser.add_subparsers(dest="command", required=True)
+    commands = parser.add_subparsers(dest="command", metavar="command (collect or diff)", required=True)
 
     collect = commands.add_parser("collect", help="make a file out of given times")
     add = collect.add_argument

@@ -282,16 +282,21 @@ def run_cli(argv: Optional[Sequence[str]] = None) -> int:
     out/raw_results.json
     0
     """
+    profiles = tuple(PROFILE_CANDIDATE_LIMITS)
+    limits = ", ".join(f"{name} {n}" for name, n in PROFILE_CANDIDATE_LIMITS.items())
     parser = Parser(prog="putils.npu_affinity_benchmark", description=__doc__.split("\n\n")[0])
     add = parser.add_argument
-    add("--profile", default="smoke", choices=tuple(PROFILE_CANDIDATE_LIMITS), help="how much to try")
+    add("--profile", default="smoke", choices=profiles, help=f"lists of processors to try: {limits}")
     add("--dry-run-topology", action="store_true", help="write topology and candidates alone")
     add("--output-dir", default=".", help="where the files go")
     args = parser.parse_args(argv)
     if args.dry_run_topology:
         print(run_dry_run_topology(args.output_dir, args.profile))
         return EXIT_OK
-    payload = run_benchmark(args.output_dir, args.profile)
+    devices = find_devices()
+    payload = run_benchmark(args.output_dir, args.profile, devices)
+    if devices == [(0, None)]:
+        print("There is no NPU or GPU: device 0 is the processor itself.")
     print(describe(payload))
     print(os.path.join(args.output_dir, "raw_results.json"))
     if not any(payload["leaderboards"].values()):

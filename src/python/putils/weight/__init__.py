@@ -135,12 +135,14 @@ def _parser() -> Parser:
     parser = Parser(prog="putils.weight", description=__doc__.split("\n\n")[0])
     add = parser.add_argument
     add("path", help="a .safetensors file, or a folder of them")
-    add("-o", "--output", default="model_shapes.txt", help="the list, one tensor a line; - : none")
+    add("-o", "--output", default="model_shapes.txt", help="file for the list, one tensor a line; - : no file")
     add("--json", action="store_true", help="print JSON")
     return parser
 
 
 def _size(count: int) -> str:
+    if count < 10_000:
+        return f"{count} bytes"
     return f"{count / 1e9:.2f} GB" if count >= 1e8 else f"{count / 1e6:.2f} MB"
 
 
@@ -177,6 +179,8 @@ def run_cli(argv: Optional[Sequence[str]] = None) -> int:
     if args.output != "-":
         lines = "".join(f"{t}\n" for t in tensors)
         _files.replace_ours(args.output, lines.encode("utf-8", "backslashreplace"))
+        if not args.json:
+            print(f"The list is in {args.output}")
     return EXIT_OK
 
 
