@@ -56,6 +56,12 @@ class ModulePass:
         self.waits = self.done = False
 
     def take(self, side: str, index: int, grad: Any) -> None:
+        try:
+            self._take(side, index, grad)
+        except Exception as why:  # not into the backward pass
+            _messages.warn_once(f"a gradient is not shown: {_messages.words(why)}")
+
+    def _take(self, side: str, index: int, grad: Any) -> None:
         if not self.waits:
             self._begin()
         (self.in_grads if side == "in" else self.out_grads)[index] = grad
@@ -107,7 +113,7 @@ class ModulePass:
         return view
 
     def watch_outputs(self, inputs: Sequence[Any], outputs: Any) -> Any:
-        """The outputs that the program gets."""
+        """The outputs that the program gets; None: as they are."""
         changed = {}
         for each in self.replaced:
             if each.was_changed():
@@ -116,7 +122,8 @@ class ModulePass:
                 each.handle.remove()
         self.in_grads = self.in_grads or [None] * len(inputs)
         several = type(outputs) in (tuple, list)
-        items = [changed.get(id(x), x) for x in (outputs if several else (outputs,))]
+        made = list(outputs) if several else [outputs]
+        items = [changed.get(id(x), x) for x in made]
         self.replaced = []
         self.out_grads = [None] * len(items)
         given = {id(x) for x in inputs}
@@ -125,6 +132,8 @@ class ModulePass:
             if _wants(x):
                 self.wanted_outputs.add(i)
                 _hook_gradient(x, lambda grad, i=i: self.take("out", i, grad))
+        if all(x is before for x, before in zip(items, made)):
+            return None
         return type(outputs)(items) if several else items[0]
 
 

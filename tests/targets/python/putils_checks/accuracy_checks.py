@@ -202,6 +202,32 @@ def check_passes_that_need_no_gradient(here):
         [h.remove() for h in handles]
 
 
+def check_hooks_keep_the_objects_of_a_model(here):
+    """A list that a module returns and keeps, and a gradient that cannot be shown."""
+    torch = here.torch
+
+    class Keeps(torch.nn.Module):
+        def forward(self, x):
+            self.list = [x * 2, "word"]
+            return self.list
+
+    keeps = Keeps()
+    model = torch.nn.Sequential(keeps)
+    with here.env(TSJPRINT=1):
+        handles = accuracy.hook_for_model(model, print_structure=False)
+        out = model(batch(here))
+        assert out is keeps.list
+        from putils._support import gradients
+
+        kept, gradients.ModulePass._begin = gradients.ModulePass._begin, None
+        try:
+            out[0].sum().backward()
+        finally:
+            gradients.ModulePass._begin = kept
+        assert "a gradient is not shown" in here.warned()
+        [h.remove() for h in handles]
+
+
 def check_hookt_changes_no_flag(here):
     torch = here.torch
     with here.env(TSJPRINT=1):
