@@ -294,11 +294,23 @@ static void emit_place(uint32_t id, void *arg)
  * objects, and threads that write one at the same time cost each other a search.
  */
 static _Atomic uint64_t recent[RECENT_PLACES];
+/* Of the same places: as above with the id shifted by one, bit 0 says that it is the user's code. */
+static _Atomic uint64_t recent_origins[RECENT_PLACES];
+
+static unsigned slot_of(const struct place *p)
+{
+	return (p->code >> 4 ^ p->lasti >> 1) & (RECENT_PLACES - 1);
+}
+
+static uint64_t arena_number(void)
+{
+	return (uint64_t)(uintptr_t)guest.arena >> 12 << 32;
+}
 
 static uint32_t intern_place(struct place *p)
 {
-	_Atomic uint64_t *slot = &recent[(p->code >> 4 ^ p->lasti >> 1) & (RECENT_PLACES - 1)];
-	uint64_t arena = (uint64_t)(uintptr_t)guest.arena >> 12 << 32;
+	_Atomic uint64_t *slot = &recent[slot_of(p)];
+	uint64_t arena = arena_number();
 	uint64_t v = atomic_load_explicit(slot, memory_order_acquire);
 	const uint32_t words = sizeof(*p) / 8;
 
@@ -312,8 +324,10 @@ static uint32_t intern_place(struct place *p)
 
 void guest_python_forget(void)
 {
-	for (unsigned i = 0; i < RECENT_PLACES; i++)
+	for (unsigned i = 0; i < RECENT_PLACES; i++) {
 		atomic_store_explicit(&recent[i], 0, memory_order_relaxed);
+		atomic_store_explicit(&recent_origins[i], 0, memory_order_relaxed);
+	}
 }
 
 /* --- the walk --- */
@@ -425,45 +439,75 @@ static bool is_users(uint64_t file)
 	return origin == ORIGIN_USER;
 }
 
-/* A stack in the making. */
-struct capture {
-	uint64_t *out;
-	uint32_t n, max;
-	bool has_users; /* a frame of the user's own code */
-	bool left_out; /* frames behind the depth */
-};
-
-/*
- * The innermost frames, as many as were asked for; behind them, if there is none of the user's own
- * code, the innermost of these: a framework is often deeper than anybody asks for. False: no room.
- */
-static bool add_frame(struct capture *c, struct place *p)
+/* Is this place in the user's own code? Its code object is in use. */
+static bool is_users_place(uint32_t id)
 {
-	bool users = !c->has_users && is_users(p->file);
+	const struct place *p = (const void *)arena_stack(guest.arena, id)->pc;
+	_Atomic uint64_t *slot = &recent_origins[slot_of(p)];
+	uint64_t v = atomic_load_explicit(slot, memory_order_relaxed);
+	uint64_t key = arena_number() | (uint32_t)id << 1;
 
-	if (c->n >= c->max && !users) {
-		c->left_out = true;
-		return true;
-	}
-	uint32_t id = intern_place(p);
-	if (!id) {
-		guest_lost_stack();
-		return false;
-	}
-	if (c->left_out)
-		c->out[c->n++] = STACK_CUT;
-	c->out[c->n++] = STACK_PYTHON | id;
-	c->has_users |= users;
-	return true;
+	if (likely((v & ~(uint64_t)1) == key))
+		return v & 1;
+	bool users = is_users(p->file);
+	atomic_store_explicit(slot, key | users, memory_order_relaxed);
+	return users;
 }
 
-/* Shims and hidden frames do not count towards `max`, but towards a bound of their own, so that
- * a chain without end does end. */
+static bool has_users(const uint64_t *words, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++)
+		if (is_users_place((uint32_t)(words[i] & ~STACK_PYTHON)))
+			return true;
+	return false;
+}
+
+/* The next frame of interest, and its place. Shims and hidden frames do not count towards what was
+ * asked for, but towards a bound of their own, so that a chain without end does end. */
+static bool next_place(struct walk *walk, unsigned *left, struct place *out)
+{
+	struct python_raw_frame f;
+
+	while ((*left)-- > 0 && walk_next(walk, &f))
+		if (!f.shim && f.code && place_of(&f, out) && !is_hidden(out->file))
+			return true;
+	return false;
+}
+
+static bool add_place(uint64_t *out, struct place *p)
+{
+	uint32_t id = intern_place(p);
+
+	*out = STACK_PYTHON | id;
+	if (!id)
+		guest_lost_stack();
+	return id;
+}
+
+/*
+ * Behind the frames that were asked for, if none of them is of the user's own code: the innermost
+ * that is. A framework is often deeper than anybody asks for.
+ */
+static uint32_t add_users(struct walk *walk, uint64_t *words, uint32_t n, unsigned left)
+{
+	struct place p;
+
+	for (unsigned further = 0; further < FURTHER_FRAMES && next_place(walk, &left, &p);
+	     further++) {
+		if (!is_users(p.file))
+			continue;
+		words[n] = STACK_CUT;
+		return add_place(&words[n + (further > 0)], &p) ? 1 + (further > 0) : 0;
+	}
+	return 0;
+}
+
 uint32_t guest_python(uint64_t *out, uint32_t max)
 {
-	struct capture c = {.out = out, .max = max};
-	struct python_raw_frame f;
+	unsigned left = MAX_SHIMS + max;
 	struct walk walk;
+	struct place p;
+	uint32_t n = 0;
 
 	if (!max || !is_ready())
 		return 0;
@@ -473,19 +517,10 @@ uint32_t guest_python(uint64_t *out, uint32_t max)
 	}
 	if (!walk_begin(&walk))
 		return 0;
-	unsigned most = MAX_SHIMS + max, further = 0;
-	for (unsigned seen = 0; seen < most && further < FURTHER_FRAMES; seen++) {
-		struct place p;
-
-		if ((c.n >= max && c.has_users) || !walk_next(&walk, &f))
-			break;
-		if (f.shim || !f.code || !place_of(&f, &p) || is_hidden(p.file))
-			continue;
-		further += c.n >= max;
-		if (!add_frame(&c, &p))
-			break;
-	}
-	return c.n;
+	for (; n < max && next_place(&walk, &left, &p); n++)
+		if (!add_place(&out[n], &p))
+			return n;
+	return n < max || has_users(out, n) ? n : n + add_users(&walk, out, n, left);
 }
 
 /* --- functions --- */
