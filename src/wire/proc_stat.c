@@ -107,3 +107,12 @@ uint32_t proc_status_filters(const char *text, size_t len)
 		return 1;
 	return filters < UINT32_MAX ? (uint32_t)filters : UINT32_MAX;
 }
+
+uint32_t proc_status_peak_kib(const char *text, size_t len)
+{
+	uint64_t kib = 0;
+
+	if (!find_number(text, len, "\nVmHWM:", &kib))
+		return 0;
+	return kib < UINT32_MAX ? (uint32_t)kib : UINT32_MAX;
+}

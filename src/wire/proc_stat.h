@@ -39,6 +39,8 @@ bool proc_stat_parse(const char *text, size_t len, struct proc_stat *out);
  * Kernels before 5.9 say only whether there are any: 1.
  */
 uint32_t proc_status_filters(const char *text, size_t len);
+/* From the same text: the most memory (RSS) that its program has had, in KiB; 0: not known. */
+uint32_t proc_status_peak_kib(const char *text, size_t len);
 
 /* A zombie: its first thread has ended. Others may still run; only a pidfd can say. */
 static inline bool proc_stat_ended(const struct proc_stat *s)

@@ -370,6 +370,36 @@ def test_coverage_is_stated(hurts, build):
     assert "a dump does not say it" in said(seen, "peak", path=dump)
 
 
+# Its peak lasts for a moment only; then it is another program, by exec(), or the child of a large one.
+SHORT = """
+import os, re, sys
+if sys.argv[1:] == ["exec"]:
+    large = bytearray(b"x") * (200 << 20)
+    os.execv(sys.executable, [sys.executable, "-c", os.environ["SHORT"]])
+large = bytearray(b"x") * (150 << 20)
+del large
+print(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1])
+"""
+
+
+@pytest.mark.parametrize("how", ["alone", "exec"])
+def test_the_kernels_peak_is_stated(hurt, how):
+    """Samples of a short job miss it, and getrusage() mixes it with that of the program before."""
+    python = os.path.realpath(sys.executable)
+    r = hurt.run(python, "-c", SHORT, how, opts=HOST, env={"SHORT": SHORT})
+    hurt.session.wait_finished()
+    peak = int(r.stdout) << 10
+    process = ask(hurt, "show")["job"][-1]
+    assert peak <= process["peak_rss_bytes"] < peak + 4 * MIB
+    assert process["peak_blocks_bytes"] >= 150 * MIB
+    text = said(hurt, "peak")
+    assert text.count("account for") <= 1, "a program that was replaced is none of its own"
+    if process["memory"] and process["memory"]["highest"]["rss_bytes"] < peak - 2 * MIB:
+        assert "Between samples it had up to" in text
+    if not process["memory"]:
+        assert "(RSS, the kernel's peak)" in text
+
+
 # --- host memory that runs out ---
 
 REFUSED = """

@@ -106,6 +106,15 @@ uint32_t guest_filters(void)
 	return proc_status_filters(text, guest_read_file("/proc/self/status", text, sizeof(text)));
 }
 
+/* Not what getrusage() says: that includes what the process had before exec(), and after vfork()
+ * the memory of its parent. */
+uint32_t guest_peak_kib(void)
+{
+	char text[4096];
+
+	return proc_status_peak_kib(text, guest_read_file("/proc/self/status", text, sizeof(text)));
+}
+
 uint32_t guest_parent(uint32_t pid)
 {
 	struct proc_stat s;

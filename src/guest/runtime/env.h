@@ -65,6 +65,8 @@ uint64_t guest_pid_namespace(void);
 
 /* How many filters of system calls this process has. */
 uint32_t guest_filters(void);
+/* The most memory (RSS) that this program has had so far; 0: not known. */
+uint32_t guest_peak_kib(void);
 
 /* Has it ended; whether its parent has noticed or not? Of our own pid namespace. */
 bool guest_is_gone(uint32_t pid);

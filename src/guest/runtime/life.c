@@ -37,7 +37,6 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -202,7 +201,6 @@ static void note_end(void)
 {
 	const char *const *name = rank_env_names(RANK_ENV_RANK);
 	int32_t rank = RANK_ENV_UNKNOWN;
-	struct rusage use;
 	char text[16];
 
 	if (!guest_has_joined() || guest_is_sealed())
@@ -212,8 +210,7 @@ static void note_end(void)
 		rank = rank_env_number(text, strnlen(text, sizeof(text)));
 	}
 	atomic_store(&guest.arena->rank_plus_1, (uint32_t)rank + 1);
-	if (syscall(SYS_getrusage, RUSAGE_SELF, &use) == 0)
-		atomic_store(&guest.arena->peak_rss_kib, (uint32_t)use.ru_maxrss);
+	atomic_store(&guest.arena->peak_rss_kib, guest_peak_kib());
 }
 
 static void at_exit(int status, void *arg)

@@ -97,8 +97,11 @@ static bool feed_held(void *arg, uint32_t pid, struct process_blocks *out)
 {
 	struct feeding *f = arg;
 
-	return f->analysis->blocks && blocks_of_host(f->analysis->blocks, pid, &out->bytes,
-						     &out->blocks, &out->steps, &out->torn_down);
+	if (!f->analysis->blocks)
+		return false;
+	out->most_bytes = blocks_most_of_host(f->analysis->blocks, pid);
+	return blocks_of_host(f->analysis->blocks, pid, &out->bytes, &out->blocks, &out->steps,
+			      &out->torn_down);
 }
 
 int input_analyse(const char *path, const struct input_analysis *what, struct analysis **out,

@@ -41,7 +41,7 @@ static void on_record(void *arg, uint32_t proc, uint32_t tid, const struct rec *
 
 	(void)tid;
 	if (r->type == REC_PROCESS && proc < l->cap)
-		processes_note(&l->processes, l->pid[proc], (const struct rec_process *)r);
+		processes_note(&l->processes, l->pid[proc], (const struct rec_process *)r, NULL);
 }
 
 /* Nobody where the path is no recording. */

@@ -116,8 +116,13 @@ static void on_process(void *arg, uint32_t proc, const struct rec_process *r)
 {
 	struct pids *s = arg;
 
-	if (proc < s->cap && s->sink->processes)
-		processes_note(s->sink->processes, s->pid[proc], r);
+	struct process_blocks held = {0};
+
+	if (proc >= s->cap || !s->sink->processes)
+		return;
+	if (s->sink->held && input_is_chosen(s->sink->choice, s->pid[proc]))
+		(void)s->sink->held(s->sink->arg, s->pid[proc], &held);
+	processes_note(s->sink->processes, s->pid[proc], r, &held);
 }
 
 /* Whatever is asked, the answer is about the part that is left. */

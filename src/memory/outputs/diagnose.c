@@ -183,13 +183,18 @@ void diagnose_usage(struct diagnose *d, uint32_t pid, uint64_t time_ns, const st
 		return;
 	d->processes.host |= blocks_of_host(d->leaks->blocks, pid, &held.bytes, &held.blocks,
 					    &held.steps, &held.torn_down);
+	held.most_bytes = blocks_most_of_host(d->leaks->blocks, pid);
 	held.bytes += fading_bytes;
 	processes_sample(&d->processes, pid, time_ns, u, &held);
 }
 
 void diagnose_process(struct diagnose *d, uint32_t pid, const struct rec_process *r)
 {
-	processes_note(&d->processes, pid, r);
+	struct process_blocks held = {0};
+
+	if (d->leaks)
+		held.most_bytes = blocks_most_of_host(d->leaks->blocks, pid);
+	processes_note(&d->processes, pid, r, &held);
 }
 
 void diagnose_watch(struct diagnose *d, uint32_t pid, const struct watch_sample *s)

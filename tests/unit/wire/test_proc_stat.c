@@ -53,6 +53,16 @@ static uint32_t filters_of(const char *text)
 	return proc_status_filters(text, strlen(text));
 }
 
+TEST(proc_stat, peak)
+{
+	static const char text[] = "Name:\tx\nVmHWM:\t  198012 kB\nVmRSS:\t 5 kB\n";
+
+	CHECK_INT(proc_status_peak_kib(text, sizeof(text) - 1), 198012);
+	CHECK_INT(proc_status_peak_kib(text, 12), 0);
+	CHECK_INT(proc_status_peak_kib("", 0), 0);
+	CHECK_INT(proc_status_peak_kib("x\nVmHWM: 99999999999 kB", 24), UINT32_MAX);
+}
+
 TEST(proc_stat, filters)
 {
 	static const char cut[] = "Name:\tx\nSeccomp:\t2";

@@ -123,11 +123,15 @@ static void block_ended(struct blocks *b, struct block *block, uint64_t time_ns)
 static void count_alive(struct block *block, bool more)
 {
 	struct block_pool *pool = block->pool;
-	uint64_t *sum = blocks_is_driver(pool->type) ? &pool->device->driver_bytes
-						     : &pool->device->pool_bytes;
+	struct block_device *d = pool->device;
+	bool driver = blocks_is_driver(pool->type);
+	uint64_t *sum = driver ? &d->driver_bytes : &d->pool_bytes;
+	uint64_t *most = driver ? &d->most_driver_bytes : &d->most_pool_bytes;
 
 	/* Sums may wrap with foreign sizes; they come back the same way. */
 	*sum += more ? block->bytes : -block->bytes;
+	if (*sum > *most)
+		*most = *sum;
 	pool->live_bytes += more ? block->bytes : -block->bytes;
 	pool->live_blocks += more ? 1 : -1ull;
 }
@@ -536,11 +540,25 @@ enum block_what blocks_add(struct blocks *b, const struct row *row, struct block
 
 /* --- reading it --- */
 
+static const struct block_device *find_host(const struct blocks *b, uint32_t pid)
+{
+	const struct block_process *p = hmap_get_ptr(&b->by_pid, pid);
+
+	return p ? hmap_get_ptr(&p->state->by_device, DEV_HOST) : NULL;
+}
+
+uint64_t blocks_most_of_host(const struct blocks *b, uint32_t pid)
+{
+	const struct block_device *d = find_host(b, pid);
+
+	return !d ? 0 : d->has_driver ? d->most_driver_bytes : d->most_pool_bytes;
+}
+
 bool blocks_of_host(const struct blocks *b, uint32_t pid, uint64_t *bytes, uint64_t *blocks,
 		    uint32_t *steps, bool *torn_down)
 {
-	const struct block_process *p = hmap_get_ptr(&b->by_pid, pid);
-	const struct block_device *d = p ? hmap_get_ptr(&p->state->by_device, DEV_HOST) : NULL;
+	const struct block_device *d = find_host(b, pid);
+	const struct block_process *p = d ? d->process : NULL;
 
 	*blocks = 0;
 	if (!d)

@@ -44,6 +44,7 @@ struct block_device {
 	bool has_driver; /* there are HAL (on the host: HOST) blocks */
 	uint64_t driver_bytes; /* alive, HAL and HOST */
 	uint64_t pool_bytes; /* alive, the others */
+	uint64_t most_driver_bytes, most_pool_bytes; /* that were alive at any moment */
 	/* blocks_hold() */
 	uint64_t hold_seq;
 	struct block *held;
@@ -192,6 +193,8 @@ static inline void block_list_add(struct block_list *l, struct block *b)
  * it has none. */
 bool blocks_of_host(const struct blocks *b, uint32_t pid, uint64_t *bytes, uint64_t *blocks,
 		    uint32_t *steps, bool *torn_down);
+/* The most that it has had of it until now. */
+uint64_t blocks_most_of_host(const struct blocks *b, uint32_t pid);
 
 /* Does it begin a range named "step start"? */
 bool row_is_step_range(const struct row *row);

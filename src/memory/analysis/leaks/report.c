@@ -148,7 +148,7 @@ static bool say_uncovered(const struct view *g, struct buf *out)
 		const struct process_facts *p = &ps->list[i];
 		uint64_t grew = process_uncovered_growth(p);
 
-		if (!p->samples || (process_is_covered(p) && !grew))
+		if (!process_is_sampled(p) || (process_is_covered(p) && !grew))
 			continue;
 		say(out,
 		    "No place that was recorded kept more memory from step to step, but {} of ",

@@ -331,7 +331,8 @@ static void say_device(struct peak *p, const struct peak_device *d, struct buf *
 	if (is_above_limit(p, d))
 		say(out, " That is {} above the limit of {}.",
 		    BYTES(peak_bytes(d) - p->options.limit_bytes), BYTES(p->options.limit_bytes));
-	if (facts && d->device->device == DEV_HOST && facts->samples && !process_is_covered(facts))
+	if (facts && d->device->device == DEV_HOST && process_is_sampled(facts) &&
+	    !process_is_covered(facts))
 		say(out, " {} more are not covered by what was recorded, see below.",
 		    BYTES(facts->highest.not_covered));
 	say_origin(p, d, out);

@@ -33,6 +33,19 @@ uint64_t process_uncovered_growth(const struct process_facts *p)
 	return grew >= GROWTH_BYTES ? grew : 0;
 }
 
+uint64_t process_uncovered_peak(const struct process_facts *p)
+{
+	uint64_t known = p->max_blocks + p->max_others + p->inherited;
+	uint64_t rest = p->max_rss > known ? p->max_rss - known : 0;
+
+	return rest > NOISE_BYTES && rest > p->max_rss / MAX_SHARE ? rest : 0;
+}
+
+bool process_is_sampled(const struct process_facts *p)
+{
+	return p->samples && !p->replaced;
+}
+
 enum coverage processes_coverage(const struct processes *ps)
 {
 	bool sampled = false;
@@ -40,9 +53,12 @@ enum coverage processes_coverage(const struct processes *ps)
 	if (!ps->host)
 		return COVERAGE_NONE;
 	for (size_t i = 0; i < ps->n; i++) {
-		sampled |= ps->list[i].samples > 0;
-		if (ps->list[i].samples &&
-		    (!process_is_covered(&ps->list[i]) || process_uncovered_growth(&ps->list[i])))
+		const struct process_facts *p = &ps->list[i];
+
+		sampled |= process_is_sampled(p);
+		if (process_is_sampled(p) &&
+		    (!process_is_covered(p) || process_uncovered_growth(p) ||
+		     process_uncovered_peak(p)))
 			return COVERAGE_PARTIAL;
 	}
 	return sampled ? COVERAGE_GOOD : COVERAGE_UNKNOWN;
@@ -76,6 +92,43 @@ static void say_how_to_cover(const struct process_facts *p, struct buf *out)
 			 "before recording began (--collect-mode=immediate).");
 }
 
+/* Between two samples a process may have had more: the kernel knows how much, and nobody what. */
+static void say_peak(const struct process_facts *p, struct buf *out)
+{
+	uint64_t rest = process_uncovered_peak(p);
+
+	if (p->max_rss < p->highest.usage.rss_bytes + (1u << 20))
+		return;
+	say(out,
+	    " Between samples it had up to {} (the kernel's peak); recorded blocks came to {} at "
+	    "most",
+	    BYTES(p->max_rss), BYTES(p->max_blocks));
+	if (rest && process_is_covered(p))
+		say(out, ", so {} of that peak are not covered, or files that it had mapped then",
+		    BYTES(rest));
+	say(out, ".");
+}
+
+/* All were too short to be sampled, but they said their peaks when they ended: the highest. */
+static void say_unsampled(const struct processes *ps, struct buf *out)
+{
+	const struct process_facts *p = NULL;
+	struct buf who = {0};
+
+	for (size_t i = 0; i < ps->n; i++)
+		if (ps->list[i].max_rss > (p ? p->max_rss : 0))
+			p = &ps->list[i];
+	if (!p)
+		return;
+	processes_say(ps, p->pid, &who);
+	who.data[0] = 'P'; /* it begins a sentence */
+	say(out,
+	    "{} had up to {} in memory (RSS, the kernel's peak); recorded blocks came to {} at "
+	    "most.\n",
+	    TEXT(buf_str(&who)), BYTES(p->max_rss), BYTES(p->max_blocks));
+	buf_release(&who);
+}
+
 static void say_process(const struct processes *ps, const struct process_facts *p, struct buf *out)
 {
 	const struct process_sample *s = &p->highest;
@@ -95,12 +148,14 @@ static void say_process(const struct processes *ps, const struct process_facts *
 	say_part(out, "what its parent had", p->inherited ? p->inherited : USAGE_UNKNOWN);
 	if (process_is_covered(p) && !grew) {
 		say(out, ".");
+		say_peak(p, out);
 		return;
 	}
 	say(out, "; {} {} not covered", BYTES(s->not_covered), TEXT("are"));
 	if (grew)
 		say(out, ", {} more than after the first step", BYTES(grew));
 	say(out, ".");
+	say_peak(p, out);
 	say_how_to_cover(p, out);
 }
 
@@ -126,10 +181,12 @@ void processes_coverage_text(const struct processes *ps, struct buf *out)
 				   "recording is of an older version.\n"
 				 : "How much of the host memory the recorded blocks account for is "
 				   "unknown: a dump does not say it, a recording does.\n");
+	if (processes_coverage(ps) == COVERAGE_UNKNOWN)
+		say_unsampled(ps, out);
 	if (processes_coverage(ps) < COVERAGE_GOOD)
 		return;
 	for (size_t i = 0; i < ps->n; i++)
-		if (ps->list[i].samples)
+		if (process_is_sampled(&ps->list[i]))
 			LIST_ADD(list, n, cap, &ps->list[i]);
 	SORT(list, n, less_covered_first);
 	for (size_t i = 0; i < n && i < MAX_SAID; i++) {
@@ -235,6 +292,8 @@ static json_t *process_json(const struct process_facts *p)
 	put_known(o, "exit_status", p->has_status && WIFEXITED(p->status),
 		  p->has_status ? (uint64_t)WEXITSTATUS(p->status) : 0);
 	put_bool(o, "killed_by_group", p->group_killed);
+	put_known(o, "peak_rss_bytes", p->max_rss != 0, p->max_rss);
+	put_number(o, "peak_blocks_bytes", p->max_blocks);
 	json_object_set_new(o, "memory", memory_json(p));
 	buf_release(&name);
 	return o;

@@ -34,7 +34,10 @@ void processes_add(struct processes *ps, const struct frame_proc *p, const char 
 	const struct process_facts *parent = processes_find(ps, p->ppid);
 
 	bool forked = parent && command && !strcmp(parent->command, command);
+	struct process_facts *before = processes_find(ps, p->pid);
 
+	if (before && !before->has_status)
+		before->replaced = true;
 	ps->recording = true;
 	hmap_put(&ps->by_pid, p->pid, ps->n);
 	LIST_ADD(ps->list, ps->n, ps->cap,
@@ -47,7 +50,16 @@ void processes_add(struct processes *ps, const struct frame_proc *p, const char 
 		 });
 }
 
-void processes_note(struct processes *ps, uint32_t pid, const struct rec_process *r)
+static void note_most(struct process_facts *p, uint64_t peak_rss, const struct process_blocks *b)
+{
+	if (peak_rss > p->max_rss)
+		p->max_rss = peak_rss;
+	if (b && b->most_bytes > p->max_blocks)
+		p->max_blocks = b->most_bytes;
+}
+
+void processes_note(struct processes *ps, uint32_t pid, const struct rec_process *r,
+		    const struct process_blocks *b)
 {
 	struct process_facts *p = processes_find(ps, pid);
 
@@ -55,8 +67,7 @@ void processes_note(struct processes *ps, uint32_t pid, const struct rec_process
 		return;
 	if (r->rank >= 0)
 		p->rank = r->rank;
-	if (r->peak_rss_bytes > p->max_rss)
-		p->max_rss = r->peak_rss_bytes;
+	note_most(p, r->peak_rss_bytes, b);
 	if (!(r->flags & PROCESS_ENDED))
 		return;
 	p->has_status = true;
@@ -122,12 +133,10 @@ void processes_sample(struct processes *ps, uint32_t pid, uint64_t time_ns,
 
 	if (!p)
 		return;
+	note_most(p, u->peak_rss_bytes, b);
 	/* Pages stay for a while when blocks have gone: nothing is missing from the recording. */
-	if (b->torn_down && p->samples) {
-		if (u->peak_rss_bytes > p->max_rss)
-			p->max_rss = u->peak_rss_bytes;
+	if (b->torn_down && p->samples)
 		return;
-	}
 	if (!ps->first_ns || time_ns < ps->first_ns)
 		ps->first_ns = time_ns;
 	p->has_details |= u->heap_bytes != USAGE_UNKNOWN;
@@ -136,8 +145,10 @@ void processes_sample(struct processes *ps, uint32_t pid, uint64_t time_ns,
 	if (p->samples == 1 && p->forked)
 		p->inherited = uncovered(p, &s, b->blocks);
 	s.not_covered = uncovered(p, &s, b->blocks);
-	if (u->peak_rss_bytes > p->max_rss)
-		p->max_rss = u->peak_rss_bytes;
+	uint64_t others = known(s.usage.file_bytes) + known(s.usage.copied_bytes) +
+			  known(s.usage.stack_bytes);
+	if (others > p->max_others)
+		p->max_others = others;
 	if (u->rss_bytes >= p->highest.usage.rss_bytes)
 		p->highest = s;
 	if (b->steps && !p->has_step) {

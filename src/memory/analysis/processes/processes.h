@@ -9,6 +9,8 @@
  *	job[]          pid, command, parent (pid or null), role ("main", "worker", "child"), rank (or
  *	               null), state ("ended", "killed", "running", "unknown"), signal (name or null),
  *	               exit_status (or null), killed_by_group (its control group had no more memory)
+ *	  peak_rss_bytes   the kernel's highest number, between samples, too; null: not known
+ *	  peak_blocks_bytes   the most that its recorded blocks came to
  *	  memory       null where it was not sampled; samples, max_rss_bytes, and highest and last:
  *	               {time_ns, rss_bytes, pss_bytes, blocks_bytes, file_bytes, shared_bytes,
  *	               stack_bytes, heap_bytes, copied_bytes, sonde_bytes, swap_bytes,
@@ -43,6 +45,7 @@ struct process_sample {
 struct process_facts {
 	uint32_t pid, ppid;
 	char *command;
+	bool replaced; /* by exec(): what was sampled of it may be of the next program */
 	bool forked; /* it runs the program of its parent, which is in the recording */
 	int32_t rank; /* -1 */
 	enum process_state state;
@@ -50,8 +53,10 @@ struct process_facts {
 	uint32_t status; /* as wait() gives it */
 	bool group_killed;
 	uint64_t group_limit;
-	uint64_t max_rss;
 	/* Its memory: */
+	uint64_t max_rss; /* as the kernel counts it, between samples, too */
+	uint64_t max_blocks; /* most that recorded blocks came to */
+	uint64_t max_others; /* most that files, data of libraries and stacks came to */
 	uint64_t samples;
 	bool has_details;
 	uint64_t inherited; /* what a fork had of its parent */
@@ -72,7 +77,6 @@ struct processes {
 void processes_release(struct processes *ps);
 
 void processes_add(struct processes *ps, const struct frame_proc *p, const char *command);
-void processes_note(struct processes *ps, uint32_t pid, const struct rec_process *r);
 void processes_end(struct processes *ps, uint32_t pid, bool ended);
 /* Those without an end in the recording are running. */
 void processes_running(struct processes *ps);
@@ -81,10 +85,14 @@ void processes_running(struct processes *ps);
 struct process_blocks {
 	bool torn_down; /* the program has ended, and frees what it held */
 	uint64_t bytes, blocks;
+	uint64_t most_bytes; /* until now */
 	uint32_t steps; /* that have ended */
 };
 void processes_sample(struct processes *ps, uint32_t pid, uint64_t time_ns,
 		      const struct rec_usage *u, const struct process_blocks *b);
+/* What became known about it, often at its end; b may be NULL: its blocks are not known here. */
+void processes_note(struct processes *ps, uint32_t pid, const struct rec_process *r,
+		    const struct process_blocks *b);
 
 /* The newest of that pid, or NULL. */
 struct process_facts *processes_find(const struct processes *ps, uint32_t pid);
@@ -98,9 +106,12 @@ const char *process_signal(const struct process_facts *p);
 
 enum coverage { COVERAGE_NONE, COVERAGE_UNKNOWN, COVERAGE_GOOD, COVERAGE_PARTIAL };
 enum coverage processes_coverage(const struct processes *ps);
-/* Of one process. Grew: since its first step, by more than noise. */
+/* Of one process. Sampled: and not replaced, since then its successor may have been meant. Grew: since its first step, by more than noise. */
+bool process_is_sampled(const struct process_facts *p);
 bool process_is_covered(const struct process_facts *p);
 uint64_t process_uncovered_growth(const struct process_facts *p);
+/* Of the kernel's peak, which no sample need have met: what neither blocks nor others explain. */
+uint64_t process_uncovered_peak(const struct process_facts *p);
 
 /* Sentences for the reader: coverage, and how processes ended; nothing if there is nothing. */
 void processes_coverage_text(const struct processes *ps, struct buf *out);
