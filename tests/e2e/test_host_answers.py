@@ -236,16 +236,38 @@ def test_names_of_cpp_and_mixed_stacks_in_call_order(hurt):
 def test_helpers_do_not_fill_the_answer(hurt):
     """Shims and shells that hold next to nothing are one line; JSON has them all."""
     code = "kept = bytearray(8 << 20)"
-    program = f"for i in 1 2 3 4; do /bin/ls / >/dev/null; done; {sys.executable} -c '{code}'"
+    program = f"for i in 1 2 3 4; do /bin/ls / >/dev/null; done; exec {sys.executable} -c '{code}'"
     hurt.start("/bin/bash", "-c", program, opts=HOST).wait(60)
     hurt.session.wait_finished()
     shown = ask(hurt, "show")
-    small = [p for p in shown["processes"] if max(x["peak_bytes"] for x in p["pools"]) < MIB]
-    assert len(small) >= 4 and len(shown["processes"]) > len(small)
+    programs = [(p["pid"], max(x["peak_bytes"] for x in p["pools"])) for p in shown["processes"]]
+    (main,) = {pid for pid, peak in programs if peak >= MIB}
+    small = {pid for pid, _ in programs} - {main}
+    assert len(small) == 4 < len(programs), "a shell that becomes another program is one process"
     text = said(hurt, "show")
-    assert f"and {len(small)} helper processes that held less than 1.00 MiB" in text
+    assert text.startswith("5 processes made ") and f"Another {len(small)} processes left" in text
     assert "/bin/ls" not in text and "bytearray" in text
-    assert " helper process" in said(hurt, "leaks") and "/bin/ls" not in said(hurt, "leaks")
+    for question, did in (("show", "held"), ("leaks", "left"), ("peak", "held"), ("owners", "held")):
+        text = said(hurt, question)
+        assert f"and {len(small)} helper processes that {did} less than 1.00 MiB" in text, text
+        assert not any(f"process {pid}" in text.lower() for pid in small), text
+    assert "All 5 processes together" in said(hurt, "peak")
+    assert len(ask(hurt, "peak")["devices"]) == len(programs)
+
+
+# Both hold memory, one after the other, and are one process.
+TWO_PROGRAMS = """
+import os, sys
+kept = bytearray(b"x") * (8 << 20)
+os.execv(sys.executable, ["/second/program", "-c", "kept = bytearray(b'x') * (4 << 20)"])
+"""
+
+
+def test_two_programs_of_a_process_are_told_apart(hurt):
+    run_python(hurt, TWO_PROGRAMS)
+    for question in ("peak", "owners"):
+        text = said(hurt, question)
+        assert ", as python" in text and ", as program" in text, text
 
 
 # --- who they are, how they ended ---

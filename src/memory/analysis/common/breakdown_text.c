@@ -1,25 +1,67 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 #include "memory/analysis/common/breakdown_text.h"
 
+#include <string.h>
+
 #include "formats/json_value.h"
 #include "memory/analysis/common/fields.h"
+#include "memory/analysis/processes/programs.h"
 
-static size_t processes_with_rows(struct breakdown *c)
+static bool has_other(struct breakdown *c, const struct block_process *p)
 {
 	struct blocks *b = c->blocks;
-	size_t n = 0;
 
 	for (size_t i = 0; i < b->nprocesses; i++)
-		n += b->processes[i]->ndevices > 0;
-	return n;
+		if (b->processes[i]->ndevices && b->processes[i]->pid != p->pid)
+			return true;
+	return false;
+}
+
+/* Has it been another program, before exec() or after it, with memory worth a word? */
+static bool has_other_program(struct breakdown *c, const struct block_process *p)
+{
+	struct blocks *b = c->blocks;
+
+	for (size_t i = 0; i < b->nprocesses; i++)
+		for (size_t k = 0; k < b->processes[i]->ndevices; k++) {
+			const struct block_device *d = b->processes[i]->devices[k];
+
+			if (b->processes[i] != p && b->processes[i]->pid == p->pid &&
+			    (d->most_driver_bytes >= HELPER_BYTES ||
+			     d->most_pool_bytes >= HELPER_BYTES))
+				return true;
+		}
+	return false;
+}
+
+/* The first word of its command line, without the directories. */
+static void say_program(const struct block_process *p, struct buf *out)
+{
+	size_t len = p->command ? strcspn(p->command, " ") : 0;
+	const char *slash = len ? memrchr(p->command, '/', len) : NULL;
+	struct buf name = {0};
+
+	if (slash) {
+		len -= (size_t)(slash + 1 - p->command);
+		buf_add(&name, slash + 1, len);
+	} else if (len) {
+		buf_add(&name, p->command, len);
+	}
+	if (len)
+		say(out, ", as {}", PRINTABLE(buf_str(&name)));
+	buf_release(&name);
 }
 
 void breakdown_say_device(struct breakdown *c, const struct block_device *d, bool begins_sentence,
 			  struct buf *out)
 {
 	words_device(out, d->device, begins_sentence);
-	if (processes_with_rows(c) > 1)
+	bool programs = has_other_program(c, d->process);
+
+	if (programs || has_other(c, d->process))
 		say(out, " of process {}", NUMBER(d->process->pid));
+	if (programs)
+		say_program(d->process, out);
 }
 
 static uint64_t after_start(struct breakdown *c, const struct breakdown_moment *m)
@@ -80,12 +122,18 @@ void breakdown_end_answer(size_t n, struct buf *text, const struct report *r)
 	report_paragraph(r, 0, text);
 }
 
-void breakdown_remarks(struct breakdown *c, size_t n, const struct report *r)
+void breakdown_remarks(struct breakdown *c, size_t n, const struct programs *programs,
+		       const struct report *r)
 {
 	struct buf t = {0};
 
 	if (n > BREAKDOWN_MAX_DEVICES)
 		report_say(r, "\n{} more are in the JSON.\n", NUMBER(n - BREAKDOWN_MAX_DEVICES));
+	if (programs_helpers(programs)) {
+		report_say(r, "\n");
+		programs_say_helpers(programs, "held", r->out);
+		report_say(r, " (JSON has all)\n");
+	}
 	if (n && !breakdown_has_owners(c))
 		say(&t, "Owners were not recorded: record with --analysis=decompose to see "
 			"modules, weights, gradients and labels.\n");

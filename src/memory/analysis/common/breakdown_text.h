@@ -8,10 +8,13 @@
 #include "memory/analysis/common/breakdown.h"
 #include "memory/analysis/common/report.h"
 
+struct programs; /* memory/analysis/processes/programs.h */
+
 #define BREAKDOWN_MAX_ANSWERS 3 /* devices in the first paragraph */
 #define BREAKDOWN_MAX_DEVICES 16 /* that are described; JSON has all */
 
-/* "Device 0", or "Device 0 of process 12" where there are several. */
+/* "Device 0", or "Device 0 of process 12" where there are several; with the name of the program if
+ * that process was more than one that held something. */
 void breakdown_say_device(struct breakdown *c, const struct block_device *d, bool begins_sentence,
 			  struct buf *out);
 /* " 3.4 s after the start, in step 3" or " at the end". */
@@ -25,7 +28,8 @@ void breakdown_say_outside(const struct block_device *d, const struct breakdown_
 /* Ends the first paragraph about n devices and adds it. */
 void breakdown_end_answer(size_t n, struct buf *text, const struct report *r);
 /* What the reader should know about the whole, at the end. */
-void breakdown_remarks(struct breakdown *c, size_t n, const struct report *r);
+void breakdown_remarks(struct breakdown *c, size_t n, const struct programs *programs,
+		       const struct report *r);
 
 /* A new object: whose it is, when, and the sums. */
 json_t *breakdown_device_json(struct breakdown *c, struct block_device *d,

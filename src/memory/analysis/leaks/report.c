@@ -7,12 +7,12 @@
 #include "memory/analysis/common/report.h"
 #include "memory/analysis/leaks/leaks_impl.h"
 #include "memory/analysis/processes/processes.h"
+#include "memory/analysis/processes/programs.h"
 #include "wire/record.h"
 
 #define MAX_SAID 3 /* call sites in the first paragraph */
 #define MAX_LINES 100 /* of single blocks, for each device */
 #define MIB 1048576.0
-#define HELPER_BYTES (1ull << 20) /* processes that left less are not listed */
 
 struct view {
 	struct report report;
@@ -445,7 +445,8 @@ static void print_left_of(const struct view *g, const struct leak_rest *rest, bo
 static void print_without_steps(const struct view *g)
 {
 	bool none = !count_steps(g).processes;
-	size_t n = 0, helpers = 0, top = g->report.style->top;
+	size_t n = 0, top = g->report.style->top;
+	struct programs all = {0};
 
 	if (!g->l->dumped) /* allocations were not asked for: what is left of them is not listed */
 		return;
@@ -454,10 +455,11 @@ static void print_without_steps(const struct view *g)
 
 		if (leak_has_steps(rest) || !rest->blocks)
 			continue;
-		if (rest->bytes < HELPER_BYTES && (n || !none)) { /* the largest come first */
-			helpers++;
+		/* The largest come first; where all left little, that one is listed. */
+		bool listed = rest->bytes >= HELPER_BYTES || (!n && none);
+		programs_add(&all, rest, rest->process->pid, listed ? HELPER_BYTES : 0);
+		if (!listed)
 			continue;
-		}
 		if (n++ >= top)
 			continue;
 		if (n == 1)
@@ -472,10 +474,11 @@ static void print_without_steps(const struct view *g)
 	}
 	if (n > top && top)
 		print(g, "  and {} more processes\n", NUMBER(n - top));
-	if (helpers && top)
+	if (all.small && top)
 		print(g, "{}{} helper process{} that left less than {}\n",
-		      TEXT(n ? "  and " : "\nNot listed: "), NUMBER(helpers),
-		      TEXT(helpers == 1 ? "" : "es"), BYTES(HELPER_BYTES));
+		      TEXT(n ? "  and " : "\nNot listed: "), NUMBER(all.small),
+		      TEXT(all.small == 1 ? "" : "es"), BYTES(HELPER_BYTES));
+	programs_release(&all);
 }
 
 static void print_driver_left(const struct view *g)

@@ -10,6 +10,7 @@
 #include "formats/json_value.h"
 #include "memory/analysis/common/breakdown_text.h"
 #include "memory/analysis/owners/tree.h"
+#include "memory/analysis/processes/programs.h"
 #include "memory/dump/cell.h"
 
 /* How far a process is with the moment that was asked for; in its `own`. */
@@ -269,6 +270,25 @@ static struct counted *count_devices(struct owners *o, size_t *out_n)
 	return list;
 }
 
+/* Moves those that are listed to the front, in their order; returns how many they are. */
+static size_t choose_listed(struct counted *list, size_t n, struct programs *programs)
+{
+	size_t listed = 0;
+
+	for (size_t i = 0; i < n; i++)
+		programs_add(programs, list[i].device->process, list[i].device->process->pid,
+			     list[i].shares.bytes);
+	for (size_t i = 0; i < n; i++) {
+		struct counted one = list[i];
+
+		if (programs_is_helper(programs, one.device->process))
+			continue;
+		list[i] = list[listed];
+		list[listed++] = one;
+	}
+	return listed;
+}
+
 static void counted_free(struct counted *list, size_t n)
 {
 	for (size_t i = 0; i < n; i++) {
@@ -334,12 +354,14 @@ static void owners_text(struct analysis *a, const struct analysis_style *style, 
 {
 	struct owners *o = (struct owners *)a;
 	struct report r = report_begin(style, out);
+	struct programs programs = {0};
 	struct buf answer = {0};
-	size_t n;
+	size_t all;
 
 	if (style->console) /* there is nothing to find */
 		return;
-	struct counted *list = count_devices(o, &n);
+	struct counted *list = count_devices(o, &all);
+	size_t n = choose_listed(list, all, &programs);
 	for (size_t i = 0; i < n && i < BREAKDOWN_MAX_ANSWERS; i++) {
 		say(&answer, i ? " " : "");
 		say_device(o, &list[i], &answer);
@@ -347,8 +369,9 @@ static void owners_text(struct analysis *a, const struct analysis_style *style, 
 	breakdown_end_answer(n, &answer, &r);
 	for (size_t i = 0; i < n && i < BREAKDOWN_MAX_DEVICES; i++)
 		print_device(o, &list[i], &r);
-	breakdown_remarks(o->breakdown, n, &r);
-	counted_free(list, n);
+	breakdown_remarks(o->breakdown, n, &programs, &r);
+	programs_release(&programs);
+	counted_free(list, all);
 }
 
 static json_t *owners_json(struct analysis *a, unsigned top)

@@ -13,6 +13,7 @@
 #include "memory/analysis/owners/tree.h"
 #include "memory/analysis/peak/together.h"
 #include "memory/analysis/processes/processes.h"
+#include "memory/analysis/processes/programs.h"
 #include "wire/record.h"
 
 /* How full a device was. */
@@ -226,6 +227,26 @@ static struct peak_device *list_devices(struct peak *p, size_t *out_n)
 	SORT(list, n, higher_first);
 	*out_n = n;
 	return list;
+}
+
+/* Moves those that are listed to the front, in their order; returns how many they are. */
+static size_t choose_listed(const struct peak *p, struct peak_device *list, size_t n,
+			    struct programs *programs)
+{
+	size_t listed = 0;
+
+	for (size_t i = 0; i < n; i++)
+		programs_add(programs, list[i].device->process, list[i].device->process->pid,
+			     is_above_limit(p, &list[i]) ? HELPER_BYTES : peak_bytes(&list[i]));
+	for (size_t i = 0; i < n; i++) {
+		struct peak_device one = list[i];
+
+		if (programs_is_helper(programs, one.device->process))
+			continue;
+		list[i] = list[listed];
+		list[listed++] = one;
+	}
+	return listed;
 }
 
 static void release_devices(struct peak_device *list, size_t n)
@@ -483,8 +504,10 @@ static void peak_text(struct analysis *a, const struct analysis_style *style, st
 {
 	struct report r = report_begin(style, out);
 	struct peak *p = (struct peak *)a;
-	size_t n, above = 0;
-	struct peak_device *list = list_devices(p, &n);
+	size_t all, above = 0;
+	struct peak_device *list = list_devices(p, &all);
+	struct programs programs = {0};
+	size_t n = choose_listed(p, list, all, &programs);
 
 	for (size_t i = 0; i < n; i++)
 		above += is_above_limit(p, &list[i]);
@@ -493,13 +516,14 @@ static void peak_text(struct analysis *a, const struct analysis_style *style, st
 	if (!style->console) {
 		for (size_t i = 0; i < n && i < BREAKDOWN_MAX_DEVICES && style->top; i++)
 			print_device(p, &list[i], &r);
-		breakdown_remarks(p->breakdown, n, &r);
+		breakdown_remarks(p->breakdown, n, &programs, &r);
 		if (n && peak_stacks(p)->count < 2) {
 			words_stacks_hint(out, words_is_python(list[0].device->process->command));
 			buf_add_char(out, '\n');
 		}
 	}
-	release_devices(list, n);
+	programs_release(&programs);
+	release_devices(list, all);
 }
 
 /* --- JSON --- */

@@ -6,6 +6,7 @@
 #include "formats/json_value.h"
 #include "memory/analysis/common/fields.h"
 #include "memory/analysis/common/memory_words.h"
+#include "memory/analysis/processes/programs.h"
 
 static struct together_device *device_of(struct together *t, uint32_t device)
 {
@@ -32,11 +33,14 @@ void together_add(struct together *t, const struct block_change *c, uint64_t tim
 
 static size_t users_of(const struct blocks *b, uint32_t device)
 {
-	size_t n = 0;
+	struct programs users = {0};
 
 	for (size_t i = 0; i < b->nprocesses; i++)
 		for (size_t k = 0; k < b->processes[i]->ndevices; k++)
-			n += b->processes[i]->devices[k]->device == device;
+			if (b->processes[i]->devices[k]->device == device)
+				programs_add(&users, b->processes[i], b->processes[i]->pid, 0);
+	size_t n = users.processes;
+	programs_release(&users);
 	return n;
 }
 

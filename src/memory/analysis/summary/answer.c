@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 #include "memory/analysis/processes/processes.h"
+#include "memory/analysis/processes/programs.h"
 #include "memory/analysis/summary/summary_impl.h"
 
 #define MAX_DEVICES 3 /* that are named */
@@ -34,11 +35,14 @@ void summary_say_calls(const struct summary *s, struct buf *out)
 static void say_size(const struct summary *s, const struct summary_counts *c, struct buf *out)
 {
 	uint64_t memory = c->mallocs + c->frees;
-	size_t busy = 0;
+	struct programs busy = {0};
 
 	for (size_t i = 0; i < s->nprocesses; i++)
-		busy += s->processes[i]->seen.rows != 0;
-	say(out, "{} {} made ", NUMBER(busy), TEXT(busy == 1 ? "process" : "processes"));
+		if (s->processes[i]->seen.rows)
+			programs_add(&busy, s->processes[i], s->processes[i]->pid, 0);
+	say(out, "{} {} made ", NUMBER(busy.processes),
+	    TEXT(busy.processes == 1 ? "process" : "processes"));
+	programs_release(&busy);
 	if (memory)
 		say(out, "{}", COUNT_OF(memory, "memory event"));
 	else
@@ -222,16 +226,19 @@ static void say_alive(const struct summary *s, const struct summary_counts *c, s
 {
 	const struct summary_process *worst = NULL;
 	struct leftover left, most = {0};
-	size_t others = 0;
+	struct programs holders = {0};
 
 	for (size_t i = 0; i < s->nprocesses; i++) {
 		count_leftover(s->processes[i], &left);
-		others += left.all.blocks != 0;
+		if (left.all.blocks)
+			programs_add(&holders, s->processes[i], s->processes[i]->pid, 0);
 		if (left.all.blocks && (!worst || left.all.bytes > most.all.bytes)) {
 			worst = s->processes[i];
 			most = left;
 		}
 	}
+	size_t others = holders.processes;
+	programs_release(&holders);
 	if (!worst) {
 		say(out, c->mallocs && !s->nameless
 				 ? " Everything that was allocated was freed again."

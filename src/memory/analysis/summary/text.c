@@ -10,18 +10,18 @@
 #include "base/text/printable.h"
 #include "memory/analysis/common/fields.h"
 #include "memory/analysis/processes/processes.h"
+#include "memory/analysis/processes/programs.h"
 #include "memory/analysis/summary/summary_impl.h"
 
 #define MAX_POOLS 40 /* listed; JSON has them all */
 #define MAX_PROCESSES 20
-#define HELPER_BYTES (1ull << 20)
 
 struct view {
 	struct report report;
 	const struct summary *s;
 	struct summary_pool **pools; /* that are listed */
 	size_t npools, pools_total;
-	size_t helpers; /* processes that are not listed, since they hold next to nothing; 0: all are */
+	struct programs programs; /* which of them are listed */
 };
 
 /* --- the table --- */
@@ -44,23 +44,14 @@ static uint64_t highest_pool_of(const struct summary_process *p)
 	return highest;
 }
 
-/* Shims, shells and the like: beside processes that do, they hold next to nothing. */
-static bool is_helper(const struct summary_process *p)
+static void count_programs(struct view *g)
 {
-	return highest_pool_of(p) < HELPER_BYTES;
-}
-
-static void count_helpers(struct view *g)
-{
-	size_t busy = 0, helpers = 0;
-
 	for (size_t i = 0; i < g->s->nprocesses; i++) {
-		if (!g->s->processes[i]->seen.rows)
-			continue;
-		busy++;
-		helpers += is_helper(g->s->processes[i]);
+		const struct summary_process *p = g->s->processes[i];
+
+		if (p->seen.rows)
+			programs_add(&g->programs, p, p->pid, highest_pool_of(p));
 	}
-	g->helpers = helpers > 1 && helpers < busy ? helpers : 0;
 }
 
 static void list_pools(struct view *g)
@@ -70,7 +61,7 @@ static void list_pools(struct view *g)
 	for (size_t i = 0; i < g->s->nprocesses; i++) {
 		const struct summary_process *p = g->s->processes[i];
 
-		if (g->helpers && is_helper(p))
+		if (programs_is_helper(&g->programs, p))
 			continue;
 		struct summary_pool **sorted = summary_pools(p);
 
@@ -126,7 +117,8 @@ static void print_processes(const struct view *g)
 	for (size_t i = 0; i < g->s->nprocesses; i++) {
 		const struct summary_process *p = g->s->processes[i];
 
-		if (p->cmdline && *p->cmdline && p->seen.rows && !(g->helpers && is_helper(p)))
+		if (p->cmdline && *p->cmdline && p->seen.rows &&
+		    !programs_is_helper(&g->programs, p))
 			named[n++] = p;
 	}
 	if (n > MAX_PROCESSES)
@@ -136,9 +128,8 @@ static void print_processes(const struct view *g)
 		      PRINTABLE(named[i]->cmdline));
 	if (n > MAX_PROCESSES)
 		print(g, "and {} more processes, with lower peaks\n", NUMBER(n - MAX_PROCESSES));
-	if (g->helpers)
-		print(g, "and {} helper processes that held less than {} (JSON has all)\n",
-		      NUMBER(g->helpers), BYTES(HELPER_BYTES));
+	if (programs_say_helpers(&g->programs, "held", g->report.out))
+		print(g, " (JSON has all)\n");
 	free(named);
 }
 
@@ -402,7 +393,7 @@ void summary_text(struct summary *s, unsigned top, bool colour, struct buf *out)
 	struct buf answer = {0};
 
 	summary_settle(s);
-	count_helpers(&g);
+	count_programs(&g);
 	list_pools(&g);
 	if (s->facts)
 		dropped_text(&s->facts->dropped, out);
@@ -424,4 +415,5 @@ void summary_text(struct summary *s, unsigned top, bool colour, struct buf *out)
 	print_remarks(&g);
 	print_lost(&g);
 	free(g.pools);
+	programs_release(&g.programs);
 }
