@@ -135,6 +135,19 @@ def test_who_reads_meanwhile_reads_a_whole_recording(jobs):
     assert frees == [0] * len(frees)
 
 
+def test_frees_of_dropped_allocations_are_explained(jobs):
+    """There are more of them than allocations, so the table says whose they are."""
+    _, limited = jobs
+    (process,) = limited.ask("show")["processes"]
+    carried = 0
+    for pool in process["pools"]:
+        carried += pool["carried_over_blocks"]
+        had = pool["mallocs"] + pool["carried_over_blocks"]
+        assert had == pool["frees"] + pool["alive_at_end"]["blocks"]
+    text = " ".join(limited.sonde("show").split())
+    assert carried and f"{carried:,} blocks from the dropped part were alive when the rest began" in text
+
+
 @pytest.mark.parametrize("question", ["leaks", "peak", "owners", "oom"])
 def test_answers_are_those_of_the_whole(jobs, question):
     """Of the last steps: nothing is missing that was alive when they began."""

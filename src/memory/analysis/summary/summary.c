@@ -305,6 +305,7 @@ static void add_malloc(struct summary *s, struct summary_process *p, const struc
 
 	pool_is_used(s, pool, row->time_ns);
 	pool->mallocs += !f->carried;
+	pool->carried += f->carried;
 	if (!f->has_key) {
 		s->nameless++;
 		return;

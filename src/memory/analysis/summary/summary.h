@@ -29,7 +29,7 @@
  *	processes[]    pid, command (or null), rows, first_time_ns, last_time_ns, counts, lost,
  *	               frees_recorded (false: it has no FREE row at all), pools[], gpus[]
  *	  pools[]      device, pool, events (mallocs + frees), mallocs, frees, unmatched_frees,
- *	               synthetic_frees, teardown_frees, peak_bytes, peak_blocks, peak_time_ns, peak_after_ns,
+ *	               synthetic_frees, teardown_frees, carried_over_blocks, peak_bytes, peak_blocks, peak_time_ns, peak_after_ns,
  *	               alive_at_end, alive_at_peak: {blocks, bytes, places_total, places[]}
  *	    places[]   blocks, bytes, where (innermost frame that is not plumbing, or null),
  *	               c_stack[], python_stack[] (lines as recorded, innermost first); the `top`

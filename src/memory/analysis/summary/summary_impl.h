@@ -68,6 +68,7 @@ struct summary_pool {
 	uint32_t device;
 	enum row_type type;
 	uint64_t mallocs;
+	uint64_t carried; /* blocks from before the part that is left; not of mallocs */
 	uint64_t frees;
 	uint64_t unmatched_frees; /* of frees */
 	uint64_t torn_down; /* of frees: when the program had ended, so they are in `ended`, too */
@@ -237,6 +238,7 @@ struct summary_pool_row {
 	uint32_t pid, device;
 	enum row_type type;
 	uint64_t events, mallocs, frees, unmatched_frees, synthetic_frees, teardown_frees;
+	uint64_t carried_over_blocks;
 	uint64_t peak_bytes, peak_blocks, peak_time_ns, peak_after_ns;
 	bool has_peak;
 	struct summary_held alive;

@@ -81,15 +81,22 @@ static void print_table(const struct view *g)
 {
 	static const struct field_table table = {summary_pool_fields, 3, 0, NULL};
 	struct summary_pool_row *rows = xcalloc(g->npools, sizeof(*rows));
-	uint64_t torn_down = 0;
+	uint64_t torn_down = 0, carried = 0;
 
 	for (size_t i = 0; i < g->npools; i++)
 		rows[i] = summary_pool_row(g->s, g->pools[i]);
 	print(g, "\n");
 	report_fields(&g->report, &table, rows, g->npools, sizeof(*rows));
-	for (size_t i = 0; i < g->npools; i++)
+	for (size_t i = 0; i < g->npools; i++) {
 		torn_down += rows[i].teardown_frees;
+		carried += rows[i].carried_over_blocks;
+	}
 	free(rows);
+	if (carried)
+		print(g,
+		      "{} from the dropped part {} alive when the rest began: not among the "
+		      "allocations, but among the frees or the blocks left.\n",
+		      COUNT_OF(carried, "block"), TEXT(words_was(carried)));
 	if (torn_down)
 		print(g,
 		      "What is left is counted when the program ends, before it frees the rest; "
