@@ -73,3 +73,22 @@ void words_stacks_hint(struct buf *out, bool python)
 		 python ? "--call-stack=python (call_stack=\"python\" of msmemscope.config())"
 			: "--call-stack=c");
 }
+
+/* Is that what two digits behind the point say? */
+static bool is_rounded(uint64_t bytes)
+{
+	uint64_t unit = 1024;
+
+	while (unit < 1ull << 40 && bytes >= unit * 1024)
+		unit *= 1024;
+	return bytes >= 1024 && bytes % unit * 100 % unit;
+}
+
+void words_blocks_of(struct buf *out, bool mappings, uint64_t bytes, uint64_t up_to)
+{
+	say(out, "{} of {}{}", TEXT(mappings ? "mappings" : "blocks"), TEXT(bytes ? "" : "up to "),
+	    BYTES(bytes ? bytes : up_to));
+	if (is_rounded(bytes))
+		say(out, " ({})", COUNT_OF(bytes, "byte"));
+	say(out, " without a call stack");
+}

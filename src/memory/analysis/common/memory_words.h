@@ -74,6 +74,13 @@ bool words_is_python(const char *command);
 /* What to record so that call stacks are there: "--call-stack=python (call_stack=… )". */
 void words_stacks_hint(struct buf *out, bool python);
 
+/*
+ * What stands for the call site of blocks without a call stack: "blocks of 1.29 KiB (1,324 bytes)
+ * without a call stack", in bytes where the size is rounded, so that two sizes read differently;
+ * bytes 0: of sizes up to another.
+ */
+void words_blocks_of(struct buf *out, bool mappings, uint64_t bytes, uint64_t up_to);
+
 /* How a job marks its steps; ends a sentence that begins with "Mark the steps of the job". */
 #define WORDS_MARK_STEPS                                                                           \
 	"msmemscope.step() at the end of each (Python), mstx ranges named \"step start\", or "     \

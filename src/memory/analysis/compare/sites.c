@@ -112,7 +112,7 @@ static void add_name(const struct stacks *stacks, const struct site_group *g, st
 	if (!n && g->stack)
 		say(out, "an empty call stack");
 	else if (!n)
-		say(out, "blocks of {} without a call stack", BYTES(g->bytes));
+		words_blocks_of(out, false, g->bytes, 0);
 }
 
 static struct site *site_of(struct compare_sites *s, struct hmap *by_key,

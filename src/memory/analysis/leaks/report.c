@@ -26,8 +26,7 @@ static void say_size(struct buf *out, const struct leak_site *s, uint64_t block_
 	if (s->before)
 		say(out, "allocated before recording began");
 	else
-		say(out, "blocks of {}{} without a call stack", TEXT(block_bytes ? "" : "up to "),
-		    BYTES(block_bytes ? block_bytes : s->size));
+		words_blocks_of(out, s->mapping, block_bytes, s->size);
 }
 
 /* --- the answer --- */
@@ -391,7 +390,7 @@ static uint64_t looks_of(const struct view *g, const struct leak_site *s)
 	uint64_t h = report_stack_hash(stacks_get(leaks_stacks(g->l), s->stack));
 
 	if (!s->stack && !s->before)
-		h += s->size * 2 + s->is_parent + 1;
+		h += s->size * 4 + s->mapping * 2u + s->is_parent + 1;
 	return (h ^ (uint64_t)s->pool->number << 1 ^ s->pinned) * 0x9e3779b97f4a7c15u;
 }
 

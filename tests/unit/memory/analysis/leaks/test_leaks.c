@@ -837,6 +837,22 @@ TEST(leaks, sizes_that_differ_and_roll)
 	analysis_free(a);
 }
 
+/* Without call stacks nothing but the size tells them apart: no two read the same. */
+TEST(leaks, sizes_that_are_rounded_alike)
+{
+	struct analysis *a = leaks_new(NULL);
+	struct job j = job_of(a);
+
+	take_one(&j, MIB + 512, NULL);
+	take_one(&j, MIB + 1024, NULL);
+	take_one(&j, 2 * MIB, NULL);
+	const char *text = text_answer(a, false);
+	CHECK_HAS(text, "blocks of 1.00 MiB (1,049,088 bytes) without a call stack");
+	CHECK_HAS(text, "blocks of 1.00 MiB (1,049,600 bytes) without a call stack");
+	CHECK_HAS(text, "blocks of 2.00 MiB without a call stack");
+	analysis_free(a);
+}
+
 TEST(leaks, places_are_told_apart)
 {
 	struct analysis *a = leaks_new(NULL);
