@@ -313,6 +313,27 @@ def test_the_newest_dump_of_a_directory(record, compare, tmp_path):
     assert compare(os.path.relpath(place, tmp_path), old.out).code == 0
 
 
+def test_what_was_compared_is_said(record, compare, tmp_path):
+    """A directory may stand for a dump or a recording, and a dump may be older than a recording beside it."""
+    got, bare = record("simtrain", *JOB), tmp_path / "bare"
+    alone = bare / got.dir.name
+    shutil.copytree(got.dir, alone)
+    (dump,) = got.out.glob("msmemscope_*_ascend/device_0/dump/*.csv")
+    result = compare(got.out, bare)
+    lines = result.text.splitlines()[-3:]
+    assert lines[0] == f"Base: the newest dump {dump}"
+    assert lines[1] == f"Compare: the newest recording {alone}"
+    inputs = json.loads(compare(alone, got.out, "--json").text)["inputs"]
+    assert inputs["base"] == {"kind": "recording", "files": [str(alone)], "newer_recording": None}
+    assert (inputs["compare"]["kind"], inputs["compare"]["files"]) == ("dump", [str(dump)])
+    by_site = compare(got.out, alone, "--level=site").text
+    assert f"Base: the newest recording {got.dir}\n" in by_site
+    assert f"Compare: the recording {alone}\n" in by_site
+    os.utime(dump, (1700000000, 1700000000))
+    old = f"Base: the newest dump {dump}; the recording {got.dir} is newer and was not read"
+    assert old in compare(got.out, bare).text
+
+
 def write(path, *rows, header=dumpcheck.HEADER):
     path.write_text(header + "\n" + "".join(r + "\n" for r in rows))
     return path

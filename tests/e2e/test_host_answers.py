@@ -184,7 +184,7 @@ def test_compare_of_chosen_processes(hurts):
         out = ["-o", h.tmp / "result", "--level=site", "--json"]
         r = h.sonde("mem", "compare", *words, *out, *sides)
         assert r.returncode == 0, r.stderr
-        return {d["device"]: d["diff_bytes"] // MIB for d in json.loads(r.stdout)["devices"]}
+        return {d["device"]: round(d["diff_bytes"] / MIB) for d in json.loads(r.stdout)["devices"]}
 
     assert differs("--rank=2")["cpu"] == 0
     assert differs(f"--pid={pids[0][1]},{pids[1][3]}")["cpu"] == 8

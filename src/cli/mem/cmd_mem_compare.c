@@ -140,7 +140,10 @@ const struct command cmd_mem_compare = {
 			 "result is written as a csv file, too.\n\n"
 			 "Each of the two is a dump file (csv or db), a recording, or a directory: "
 			 "then the newest dump below it is taken, with those of the other devices "
-			 "of that process, or, without dumps, the newest recording.",
+			 "of that process, or, without dumps, the newest recording. By call site, "
+			 "and with --pid or --rank, the newest recording comes first, which has "
+			 "all "
+			 "processes. The last lines of the answer say what was compared.",
 		 .usage = usage,
 		 .options = options,
 		 .examples = examples,

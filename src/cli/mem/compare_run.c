@@ -20,8 +20,10 @@ static int print_json(const struct command *cmd, const struct compare *c,
 	struct buf path = {0};
 
 	text_add_printable(&path, csv, strlen(csv)); /* a path need not be UTF-8 */
-	if (o)
+	if (o) {
+		compare_sources_json(c, o);
 		json_object_set_new(o, "csv", json_string(buf_str(&path)));
+	}
 	buf_release(&path);
 	return command_print_json(cmd, o);
 }
@@ -32,7 +34,9 @@ static int print_text(const struct command *cmd, const struct compare *c,
 	struct buf text = {0};
 
 	compare_text(c, job->top, isatty(STDOUT_FILENO), &text);
-	buf_addf(&text, "\nEvery call is in %s\n", csv);
+	buf_add_char(&text, '\n');
+	compare_sources_text(c, &text);
+	buf_addf(&text, "Every call is in %s\n", csv);
 	int status = command_print(cmd, &text);
 	buf_release(&text);
 	return status;

@@ -53,6 +53,8 @@ void compare_free(struct compare *c)
 	free(c->by_name);
 	names_release(&c->names);
 	buf_release(&c->notes);
+	for (int i = 0; i < SIDES; i++)
+		compare_source_release(&c->source[i]);
 	free(c);
 }
 

@@ -97,6 +97,13 @@ uint64_t compare_differences(const struct compare *c);
  */
 int compare_csv(const struct compare *c, const char *dir, struct buf *out_path, struct err *err);
 
+/*
+ * Which recording or dump each side was, a line each; in JSON, inputs: base, compare, each with kind
+ * ("recording" or "dump"), files[], newer_recording (that was not read, or null).
+ */
+void compare_sources_text(const struct compare *c, struct buf *out);
+void compare_sources_json(const struct compare *c, json_t *answer);
+
 /* The answer first, then the `top` largest differences, by name and one by one, then the notes. */
 void compare_text(const struct compare *c, unsigned top, bool colour, struct buf *out);
 

@@ -12,6 +12,7 @@
 #include "memory/analysis/compare/compare.h"
 #include "memory/analysis/compare/sites.h"
 #include "memory/analysis/processes/loss.h"
+#include "memory/input/input.h"
 #include "memory/options/asked.h"
 
 #define SIDES 2
@@ -57,6 +58,15 @@ struct compare_input {
 	struct loss loss;
 };
 
+/* What was read of a side. */
+struct compare_source {
+	struct input_paths files;
+	bool from_directory; /* it was chosen, as the newest below a directory */
+	bool recording; /* else a dump */
+	bool has_newer;
+	struct buf newer; /* a recording that was not read */
+};
+
 struct compare_counts {
 	uint64_t base, compare; /* calls */
 	uint64_t both, only_base, only_compare;
@@ -86,7 +96,14 @@ struct compare {
 	struct compare_counts counts;
 	struct compare_counts *by_name;
 	struct buf notes; /* a line each */
+	struct compare_source source[SIDES];
 };
+
+/* --- source.c --- */
+
+/* Takes the files over, whose kind is known; recording is the newest that the path may stand for, or NULL. */
+void compare_source_set(struct compare_source *s, struct input_paths *files, const char *recording);
+void compare_source_release(struct compare_source *s);
 
 /* One line of the result. */
 struct compare_line {

@@ -105,29 +105,47 @@ static int find_dumps(const char *dir, struct input_paths *out, struct err *err)
 	return r;
 }
 
+static bool is_directory(const char *path)
+{
+	struct stat st;
+
+	return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
 /* A file or a recording stands for itself; else its dumps, else the newest recording in it. */
 static int find_files(const char *path, unsigned wait_s, bool recording_first,
-		      struct input_paths *out, struct err *err)
+		      struct compare_source *source, struct err *err)
 {
 	struct buf newest = {0}, file = {0};
+	struct input_paths found = {0}, *out = &found;
+	bool has_recording = false;
 	int r = recording_resolve(path, &newest, err);
 
 	if (r < 0)
 		goto out;
 	(void)recording_wait(buf_str(&newest), wait_s);
+	has_recording = recording_find(buf_str(&newest), &file, NULL) == 0;
+	buf_clear(&file);
 	if (recording_find(path, &file, NULL) == 0) {
 		input_paths_add(out, path);
+		source->from_directory = false;
+		source->recording = true;
 		goto out;
 	}
+	source->from_directory = is_directory(path);
+	source->recording = false;
 	r = recording_first ? -ENOENT : find_dumps(path, out, err);
-	buf_clear(&file);
-	if (r < 0 && recording_find(buf_str(&newest), &file, NULL) == 0) {
+	if (r < 0 && has_recording) {
 		input_paths_add(out, buf_str(&newest));
+		source->recording = true;
 		r = 0;
 	} else if (recording_first) {
 		r = find_dumps(path, out, err);
 	}
 out:
+	if (r == 0)
+		compare_source_set(source, out, has_recording ? buf_str(&newest) : NULL);
+	input_paths_release(out);
 	buf_release(&newest);
 	buf_release(&file);
 	return r;
@@ -217,23 +235,22 @@ int compare_read(struct compare *c, enum compare_side side, const char *path,
 {
 	struct input_choice *choice = options->choice;
 	struct reading rd = {.compare = c, .side = side, .choice = choice};
-	struct input_paths files = {0};
+	const struct input_paths *files = &c->source[side].files;
 	bool chosen = choice && (choice->pid || choice->by_rank);
-	int r = find_files(path, options->wait_s, c->sites || chosen, &files, err);
+	int r = find_files(path, options->wait_s, c->sites || chosen, &c->source[side], err);
 
 	if (r == 0 && chosen)
-		r = choose_processes(&files, choice, err);
+		r = choose_processes(files, choice, err);
 	if (r == 0)
-		r = read_files(&rd, &files, err);
+		r = read_files(&rd, files, err);
 	if (r == 0 && compare_unordered(c, side)) {
 		compare_restart(c, side);
 		c->input[side].loss = (struct loss){0};
 		buf_clear(&rd.notes);
-		r = read_files(&rd, &files, err);
+		r = read_files(&rd, files, err);
 	}
 	if (r == 0)
 		add_notes(c, buf_str(&rd.notes));
 	buf_release(&rd.notes);
-	input_paths_release(&files);
 	return r;
 }
