@@ -96,6 +96,21 @@ def test_leak_with_no_preload(jobs, torch):
     assert f"train.py:{line_of('# the list keeps this')}" in left.stderr, left
 
 
+# What a plain `python train.py` records on a machine without a device, as the README has it.
+PLAIN = [("package", 0, 0), ("device=cpu", 1, 0), ("events=traceback", 0, 1)]
+
+
+@pytest.mark.parametrize("torch", TORCHES)
+@pytest.mark.parametrize("word, tensors, calls", PLAIN)
+def test_what_a_plain_python_records(jobs, torch, word, tensors, calls):
+    left = train(jobs, torch, "none", word).wait()
+    sonde = [str(jobs.build / "bin/sonde"), "mem", "show", "--json", str(left.out)]
+    counts = json.loads(subprocess.run(sonde, stdout=subprocess.PIPE).stdout)["counts"]
+    assert (counts["mallocs"] > 0) == tensors, counts
+    assert any(left.out.rglob("python_trace_*")) == calls
+    assert ("no memory is recorded" in left.stderr) == (word == "package"), left
+
+
 @pytest.mark.parametrize("torch", NEWEST)
 def test_leak_of_a_graph(jobs, torch):
     """The sum of a measure keeps every activation that the gradient would need: no list in sight."""
