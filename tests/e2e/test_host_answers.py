@@ -450,6 +450,7 @@ def test_refused_by_a_limit(hurts):
         r = h.sonde("mem", "oom", "--fail-on=oom", h.recording)
         assert r.returncode == 3 and r.stdout.startswith("Host memory ran out once: ")
         assert "in use; 1.00 GiB" in " ".join(r.stdout.split())
+        assert re.search(r"Device cpu: 400.00 MiB allowed, [0-9.]+ MiB in use, ", r.stdout), r.stdout
         assert name in r.stdout and "asked of host memory" in said(h, "show")
 
 

@@ -187,7 +187,8 @@ static void print_device(const struct view *g, const struct oom_incident *i,
 		uint64_t bytes;
 		const char *what;
 	} parts[] = {
-		{a->has_total, a->total_bytes, a->limited ? "allowed" : "in all"},
+		{a->has_total, a->total_bytes, a->limited || i->limit ? "allowed" : "in all"},
+		{i->limit && i->space_bytes, i->space_bytes, "in use"},
 		{i->has_blocks, i->own_bytes, "held by this process"},
 		{i->has_outside, i->outside_bytes, "by its context and libraries"},
 		{i->has_others, i->others_bytes, "by others and the driver"},
