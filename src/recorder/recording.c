@@ -28,6 +28,7 @@
 #define COPY_BYTES (1u << 20)
 #define SEARCH_BYTES (1u << 20)
 #define SEARCH_SHARE 4
+#define MAX_SESSIONS_BYTES (4u << 20) /* of all session frames of a file; a real one has some KiB */
 #define SEARCH_BASE (16u << 20) /* some file systems say late how much they store */
 
 struct recording_writer {
@@ -50,6 +51,7 @@ struct recording_reader {
 	uint64_t skipped; /* damaged bytes before that frame */
 	uint64_t tried; /* bytes, also expanded ones, that looked like a frame, and were none */
 	uint64_t may_try;
+	uint64_t sessions; /* bytes of the session frames so far */
 	bool torn;
 	struct buf stored;
 	struct buf raw;
@@ -347,10 +349,31 @@ static bool frame_is_sane(const struct frame *f, uint64_t at, const struct recor
 	return at + sizeof(*f) + f->stored_bytes <= r->size;
 }
 
+/* A frame is expanded only if somebody can use it: small ones may say that they are large. */
+static bool is_for_us(const struct frame *f)
+{
+	return f->type == FRAME_SESSION || f->type == FRAME_PROC || f->type == FRAME_BATCH ||
+	       f->type == FRAME_PROC_END || f->type == FRAME_PACKED_V2 || f->type == FRAME_PACKED ||
+	       f->type == FRAME_CUT;
+}
+
+/* Text that is expanded and parsed takes far longer than anything else of that size. */
+static bool take_session(struct recording_reader *r, const struct frame *f)
+{
+	if (f->type == FRAME_SESSION)
+		r->sessions += f->raw_bytes;
+	return r->sessions <= MAX_SESSIONS_BYTES;
+}
+
 /* 1: payload in r->raw or r->stored; 0: damaged, after r->bytes were expanded. */
 static int unpack(struct recording_reader *r, const struct frame *f, const char **out_payload)
 {
 	if (check_of(f, r->stored.data) != f->check)
+		return 0;
+	*out_payload = r->stored.data;
+	if (!is_for_us(f))
+		return 1;
+	if (!take_session(r, f))
 		return 0;
 	if (f->type == FRAME_PACKED)
 		return pack_expand(r->pack, r->stored.data, f->stored_bytes, out_payload,
@@ -359,10 +382,8 @@ static int unpack(struct recording_reader *r, const struct frame *f, const char 
 		return pack_expand_v2(r->pack, r->stored.data, f->stored_bytes, out_payload,
 				      &r->bytes) == 0;
 	r->bytes = f->raw_bytes;
-	if (f->stored_bytes == f->raw_bytes) {
-		*out_payload = r->stored.data;
+	if (f->stored_bytes == f->raw_bytes)
 		return 1;
-	}
 	buf_clear(&r->raw);
 	char *raw = buf_room(&r->raw, f->raw_bytes);
 	size_t n = ZSTD_decompress(raw, f->raw_bytes, r->stored.data, f->stored_bytes);

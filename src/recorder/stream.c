@@ -8,6 +8,8 @@
 #include <errno.h>
 #include <string.h>
 
+#define MAX_UNKNOWN (1u << 20) /* bytes of a batch */
+
 static int err_damaged(struct err *err, const char *what)
 {
 	return err_set(err, -EINVAL, "damaged recording: %s", what);
@@ -95,6 +97,7 @@ static int run_batch(const struct stream_ops *ops, void *arg, const char *at, si
 		     struct err *err)
 {
 	const char *end = bytes ? at + bytes : at;
+	size_t unknown = 0;
 
 	while (at < end) {
 		const struct batch_item *it = (const struct batch_item *)at;
@@ -111,6 +114,8 @@ static int run_batch(const struct stream_ops *ops, void *arg, const char *at, si
 			r = cursor_item(ops, arg, it, err);
 		else if (it->kind == BATCH_COUNT)
 			r = count_item(ops, arg, it, err);
+		else if ((unknown += it->bytes) > MAX_UNKNOWN) /* of a later version are few */
+			return err_damaged(err, "a batch holds items of no known kind");
 		if (r < 0)
 			return r;
 		at += it->bytes;

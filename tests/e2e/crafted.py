@@ -44,6 +44,10 @@ def alloc(time, addr, size=64, pool=3, device=0):
     return record(2, time, struct.pack("<QQHBBBBH", addr, size, device, pool, 0, 0, 255, 0))
 
 
+def free(time, addr, pool=3, device=0):
+    return record(3, time, struct.pack("<QHBBI", addr, device, pool, 0, 0))
+
+
 def name(time, number, text):
     return record(8, time, struct.pack("<QHHHH", number, len(text), 0, 0, 0), text)
 

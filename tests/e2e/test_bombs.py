@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from crafted import PROC, Crafted, alloc, cursor, name, run, stack
+from crafted import BATCH, PROC, SESSION, Crafted, alloc, cursor, frame, free, name, run, stack
 
 LIMIT = 3 << 30  # of the address space: a bomb that goes off must not hurt the machine
 
@@ -138,3 +138,70 @@ def test_a_file_with_holes(record):
     os.truncate(made.file, 1 << 40)
     status, text, _, mib = measure(record, "mem", "show", made.dir)
     assert status == 0 and mib < 400 and "cut off" in text, text[-500:]
+
+
+def generations(record, n):
+    """Blocks of the highest moment, which are freed, and nearly as many after them."""
+    made, many = craft(record), n // 1000
+    ids = range(1, 1001)
+    lives = [[alloc(1, i << 12, 65) for i in ids], [free(2, i << 12) for i in ids], [alloc(3, i << 12) for i in ids]]
+    for i in range(many):
+        made.proc(i)
+    for same in lives:
+        for k in range(0, many, 500):
+            made.batch(*[run(i, 7, *same) for i in range(k, min(many, k + 500))])
+    return made
+
+
+def replaced(record, n):
+    """One address that is allocated again and again, and never freed."""
+    made = craft(record).proc(0)
+    made.frames.write(n // 1_000_000 * frame(BATCH, run(0, 7, *[alloc(1, 4096)] * 1_000_000)))
+    made.frames.flush()
+    return made
+
+
+def ended(record, n):
+    """Processes that leave their blocks behind, one after the other."""
+    made, same = craft(record), [alloc(1, (i + 1) << 12) for i in range(1000)]
+    for i in range(n // 1000):
+        made.proc(i).batch(run(i, 7, *same)).end(i)
+    return made
+
+
+BOUND = [(generations, 2_000_000), (blocks, 2_000_000), (stacks, 12_000), (replaced, 6_000_000), (ended, 600_000)]
+
+
+@pytest.mark.parametrize("bomb, n", BOUND)
+def test_what_a_question_takes_is_what_the_page_says(record, bomb, n):
+    made = bomb(record, n)
+    bound = 256 + 512 * made.file.stat().st_size / (1 << 20)
+    for question in ("show", "leaks", "peak", "owners", "oom", "inefficient", "gaps"):
+        status, text, _, mib = measure(record, "mem", question, made.dir)
+        assert status == 0 and mib < bound, (question, mib, bound, text[-300:])
+
+
+def unknown_frame():
+    return frame(99, bytes(60 << 20))
+
+
+def unknown_item():
+    return frame(BATCH, struct.pack("<IIII", 77, 60 << 20, 0, 0) + bytes((60 << 20) - 16))
+
+
+def long_session():
+    return frame(SESSION, b'{"wallMinusMono":0}' + b" " * (2 << 20))
+
+
+@pytest.mark.parametrize("bomb", [unknown_frame, unknown_item, long_session])
+def test_what_nobody_can_use_is_not_expanded(record, bomb):
+    """Forty times as many of them take hardly longer."""
+    seconds, one = [], bomb()
+    for n in (5, 200):
+        made = craft(record).proc(0)
+        made.frames.write(n * one)
+        made.frames.flush()
+        _, text, spent, mib = measure(record, "mem", "show", made.dir)
+        assert mib < 200, (mib, text[-300:])
+        seconds.append(spent)
+    assert seconds[1] < 4 * max(seconds[0], 0.05), seconds

@@ -38,6 +38,11 @@ void budget_give_back(struct track *t, size_t bytes)
 	t->kept -= bytes;
 }
 
+void budget_keep(struct track *t, size_t bytes)
+{
+	t->kept += bytes;
+}
+
 /* Blocks and stacks are counted where they are made. */
 bool budget_allows(struct proc *p, const struct rec *r)
 {

@@ -229,6 +229,8 @@ void rows_free(struct proc *p, const struct block *b, const struct rec *r, uint3
 		rows_put_stack(p, &row, r->stack);
 	rows_emit(p, &row);
 	buf_release(&owner);
+	if (shadow)
+		budget_keep(p->track, BLOCK_COST);
 }
 
 /* Name and attributes of a text body: two strings around a NUL. */

@@ -184,6 +184,8 @@ struct track {
 void budget_set(struct track *t, const struct stat *recording);
 bool budget_take(struct proc *p, size_t bytes);
 void budget_give_back(struct track *t, size_t bytes);
+/* For a block that ended without a free: it is forgotten here, but answers list it as left. */
+void budget_keep(struct track *t, size_t bytes);
 bool budget_allows(struct proc *p, const struct rec *r);
 
 /* memory/track/rows.c: rows out. Whether those of blocks are wanted is the caller's to know. */
