@@ -7,11 +7,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/proc.h"
-#include "recorder/consumers.h"
-#include "recorder/drain.h"
-#include "recorder/recording.h"
-#include "recorder/rotate/rotate.h"
-#include "recorder/session.h"
+#include "recorder/run/recorder_impl.h"
 #include "recorder/start.h"
 #include "recorder/stream.h"
 
@@ -19,73 +15,26 @@
 #include <fcntl.h>
 #include <jansson.h>
 #include <linux/futex.h>
-#include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
-#define MS 1000000ull
 #define SCAN_NS (5 * MS) /* between searches for new processes */
 #define SCAN_SHARE 10 /* a search takes at most one part of so many */
 #define CHECK_NS (1 * MS) /* between checks who is alive */
-#define IDLE_MIN_NS (1 * MS)
-#define IDLE_MAX_NS (50 * MS)
-#define MONITOR_IDLE_MAX_NS (250 * MS) /* its guest wakes us when something is to be written */
-#define PACE_NS (4 * MS) /* between looks whether there is as much as this: */
-#define PACE_BYTES (512u << 10) /* a larger batch takes less space, and less of our time */
-#define PACE_LOOKS 8
-#define URGENT_IDLE_MAX_NS (5 * MS)
 #define SWEEP_NS (1000 * MS)
 #define IMAGES_NS (200 * MS)
-#define LINGER_NS (1000 * MS) /* that a recorder called by a process waits for the next one */
-#define SLOW_NS (1000 * MS) /* that a process waits at its exit before its user is told why */
-#define SHOW_NS (200 * MS) /* between two words about how far it is */
-#define EXIT_NS (2000 * MS) /* that the launched process is kept at its exit at most */
 #define FLUSH_WAIT_NS (500 * MS)
 #define FLUSHING_WAIT_NS (8000 * MS) /* a guest that asked for a flush waits a little longer */
 #define SAY_AGAIN_NS (60000 * MS) /* between two words of a disk that fails now and then */
 #define MAX_CONFIG_BYTES (1u << 20)
 #define START_SLACK_S 2 /* clocks are read in seconds */
 #define LOCK_WAIT_MS 30000 /* for a former recorder that is about to leave */
-
-struct recorder {
-	char *dir;
-	char *ring_dir;
-	struct control_page *page;
-	struct drain *drain;
-	struct recording_writer *out; /* NULL: nothing is kept */
-	struct rotate *rotate; /* NULL: it may have any size */
-	struct consumers consumers;
-	struct buf batch;
-	size_t round_bytes; /* of the rings in the last round */
-	int lock_fd; /* one recorder per session, however many are started */
-	int root_fd; /* pidfd of the launched process, -1 without one */
-	bool root_gone;
-	uint64_t scanned_ns, scan_after_ns, checked_ns, busy_ns, idle_ns;
-	uint64_t events; /* that were read */
-	uint64_t dropped; /* of them: the recording could not take them */
-	struct buf owed; /* frames that have to come before any other, see append_frame() */
-	bool failing; /* the last attempt to write to the recording was in vain */
-	bool said; /* … and the log has it */
-	uint64_t said_ns; /* when it was last said */
-	struct consumer_losses losses; /* that the page has */
-	bool called; /* by a process of the job, not by a launcher */
-	bool monitor; /* see session.h */
-	uint64_t images_ns; /* when it was checked what programs its processes run */
-	uint64_t sweep_ns;
-	bool terminal; /* our stderr is one */
-	bool reported; /* to the user, at the end of the first process */
-	uint64_t shown_ns; /* when its user was last told why it waits */
-	uint64_t most_unread; /* bytes, while it waits */
-	bool left; /* nothing more to do, and everybody can see it */
-};
 
 /* --- setting up --- */
 
@@ -158,8 +107,8 @@ static int write_owed(struct recorder *rec)
 }
 
 /* Without the session or a process nobody understands the batches behind it: these come first. */
-static int append_frame(struct recorder *rec, enum frame_type type, const void *payload,
-			size_t bytes)
+int recorder_append_frame(struct recorder *rec, enum frame_type type, const void *payload,
+			  size_t bytes)
 {
 	if (!rec->out)
 		return 0;
@@ -176,7 +125,7 @@ static int append_frame(struct recorder *rec, enum frame_type type, const void *
 static void record_and_dispatch(struct recorder *rec, enum frame_type type, const void *payload,
 				size_t bytes)
 {
-	append_frame(rec, type, payload, bytes);
+	recorder_append_frame(rec, type, payload, bytes);
 	consumers_dispatch(&rec->consumers, type, payload, bytes);
 }
 
@@ -270,7 +219,7 @@ static int open_session(struct recorder *rec, struct err *err)
 
 /* --- the loop --- */
 
-static void on_new_proc(void *arg, const struct frame_proc *p)
+void recorder_add_process(void *arg, const struct frame_proc *p)
 {
 	struct recorder *rec = arg;
 
@@ -307,7 +256,7 @@ static void update_heartbeat(struct recorder *rec, uint64_t now)
 }
 
 /* The next round searches for new processes, however long that takes. */
-static void ask_for_scan(struct recorder *rec)
+void recorder_ask_for_scan(struct recorder *rec)
 {
 	rec->scanned_ns = rec->scan_after_ns = 0;
 }
@@ -319,7 +268,7 @@ static void poll_consumers(struct recorder *rec, bool had_events)
 	     c++) {
 		buf_clear(&rec->batch);
 		if (c->ops->poll && c->ops->poll(c->state, had_events, &rec->batch) &&
-		    append_frame(rec, FRAME_BATCH, rec->batch.data, rec->batch.len) == 0)
+		    recorder_append_frame(rec, FRAME_BATCH, rec->batch.data, rec->batch.len) == 0)
 			consumers_dispatch(&rec->consumers, FRAME_BATCH, rec->batch.data,
 					   rec->batch.len);
 	}
@@ -331,7 +280,7 @@ static void scan_for_processes(struct recorder *rec)
 	uint64_t now = clock_mono_ns();
 
 	rec->scanned_ns = now;
-	if (drain_scan(rec->drain, on_new_proc, rec, &err) < 0)
+	if (drain_scan(rec->drain, recorder_add_process, rec, &err) < 0)
 		log_debug("%s", err.text);
 	/* Whatever lies in the directory, looking at it takes a small part of our time. */
 	rec->scan_after_ns = now + SCAN_SHARE * (clock_mono_ns() - now);
@@ -351,7 +300,7 @@ static void end_processes(struct recorder *rec)
 		poll_consumers(rec, false);
 		drain_end_frame(rec->drain, p, &end);
 		/* Until this is written, the arena is what knows how much was lost. */
-		int r = append_frame(rec, FRAME_PROC_END, &end, sizeof(end));
+		int r = recorder_append_frame(rec, FRAME_PROC_END, &end, sizeof(end));
 		drain_finish(rec->drain, p, r == 0);
 		log_info("process %u ended", pid);
 		rec->scanned_ns = 0; /* what it became by exec() comes next */
@@ -360,7 +309,7 @@ static void end_processes(struct recorder *rec)
 }
 
 /* One round over everything; true if there was something to read. */
-static bool run_once(struct recorder *rec)
+bool recorder_run_once(struct recorder *rec)
 {
 	uint64_t now = clock_mono_ns();
 
@@ -377,7 +326,7 @@ static bool run_once(struct recorder *rec)
 	uint32_t n = drain_round(rec->drain, &rec->batch);
 	rec->round_bytes = rec->batch.len;
 	if (rec->batch.len) {
-		if (append_frame(rec, FRAME_BATCH, rec->batch.data, rec->batch.len) == 0) {
+		if (recorder_append_frame(rec, FRAME_BATCH, rec->batch.data, rec->batch.len) == 0) {
 			drain_commit(rec->drain);
 		} else {
 			rec->dropped += n;
@@ -394,224 +343,25 @@ static bool run_once(struct recorder *rec)
 	return n > 0;
 }
 
-static double seconds_of(const struct rusage *use)
-{
-	return (double)(use->ru_utime.tv_sec + use->ru_stime.tv_sec) +
-	       (double)(use->ru_utime.tv_usec + use->ru_stime.tv_usec) / 1e6;
-}
-
-static void finish_files(struct recorder *rec)
-{
-	struct consumer_losses now = {0};
-
-	atomic_fetch_add(&rec->page->unrecorded, drain_sweep(rec->drain));
-	rotate_cancel(rec->rotate);
-	append_frame(rec, FRAME_END, NULL, 0);
-	consumers_call(&rec->consumers, flush);
-	consumers_call(&rec->consumers, add_losses, &now);
-	atomic_fetch_add(&rec->page->rows_lost, now.rows - rec->losses.rows);
-	if (now.error)
-		atomic_store(&rec->page->dump_errno, (uint32_t)now.error);
-	atomic_fetch_add(&rec->page->unamended, now.unamended - rec->losses.unamended);
-	rec->losses = now;
-	struct rusage own, copies;
-	getrusage(RUSAGE_SELF, &own);
-	getrusage(RUSAGE_CHILDREN, &copies);
-	/* bench/recorder_rate reads this line. */
-	log_info("%llu events in %.3f s of processor time, at most %ld KiB of memory",
-		 (unsigned long long)(rec->events - rec->dropped),
-		 seconds_of(&own) + seconds_of(&copies), own.ru_maxrss);
-}
-
-/*
- * Nobody is left: everything goes to disk, then the session is FINISHED, then one more scan. A
- * process that joins at this very moment is seen by it, or sees FINISHED and calls a recorder.
- */
-static bool leave_session(struct recorder *rec)
-{
-	struct err err = {0};
-
-	finish_files(rec);
-	atomic_store(&rec->page->state, SESSION_FINISHED);
-	if (drain_scan(rec->drain, on_new_proc, rec, &err) <= 0) {
-		close(rec->lock_fd);
-		rec->lock_fd = -1;
-		return true;
-	}
-	atomic_store(&rec->page->state, SESSION_LIVE);
-	return false;
-}
-
-/* If the launched process has waited for us for a while. */
-static void show_if_slow(struct recorder *rec)
-{
-	uint64_t asked_ns = rec->page->exit_asked_ns, now_ns = clock_mono_ns();
-
-	if (!rec->terminal || !asked_ns || rec->reported || now_ns < rec->shown_ns + SHOW_NS)
-		return;
-	uint64_t unread = drain_unread(rec->drain);
-	if (unread > rec->most_unread)
-		rec->most_unread = unread;
-	rec->shown_ns = now_ns;
-	if (now_ns >= asked_ns + SLOW_NS)
-		consumers_call(&rec->consumers, show_slow, rec->most_unread - unread,
-			       rec->most_unread);
-}
-
-/* Every process that ended is read to its last record. */
-static void read_dead(struct recorder *rec, uint64_t until_ns)
-{
-	const struct timespec step = {0, 200000};
-
-	while (drain_has_dead(rec->drain) && clock_mono_ns() < until_ns) {
-		if (!run_once(rec))
-			nanosleep(&step, NULL);
-		show_if_slow(rec);
-	}
-}
-
-/* Are files still being brought into their last form? */
-static bool is_finishing(struct recorder *rec)
-{
-	return rotate_is_due(rec->rotate) || consumers_any(&rec->consumers, is_amending);
-}
-
-/*
- * Every process has ended and is read to its end, and the files are in their last form. Those found
- * dead only now are read first.
- */
-static bool nobody_is_left(struct recorder *rec, uint64_t until_ns)
-{
-	while (!drain_check_alive(rec->drain, false)) {
-		if (!drain_has_dead(rec->drain))
-			return !is_finishing(rec);
-		if (clock_mono_ns() >= until_ns)
-			return false;
-		read_dead(rec, until_ns);
-	}
-	return false;
-}
-
-static void report_to_user(struct recorder *rec, bool running)
-{
-	struct consumer_report r = {
-		.events = rec->events - rec->dropped,
-		.removed = rec->out && recording_is_removed(rec->out),
-		.error = rec->dropped ? (int)atomic_load(&rec->page->write_errno) : 0,
-		.running = running,
-		.writing = drain_has_dead(rec->drain) || is_finishing(rec),
-	};
-
-	if (!rec->monitor)
-		consumers_call(&rec->consumers, report, &r);
-	rec->reported = true;
-}
-
-/*
- * The launched process is at its end and waits: read everything, write the rows of what it leaves
- * behind, and let it go. Its files are complete when its parent goes on. Processes that
- * live on may hold the last microseconds back for a moment (drain.c), hence the loop.
- */
-static void answer_exit(struct recorder *rec, uint32_t asked)
-{
-	const struct timespec step = {0, 500000};
-
-	ask_for_scan(rec);
-	rec->checked_ns = 0;
-	show_if_slow(rec);
-	run_once(rec); /* its arena may be that young; it says that nothing more comes */
-	uint64_t until_ns = clock_mono_ns() + EXIT_NS;
-	read_dead(rec, until_ns);
-	while (is_finishing(rec) && clock_mono_ns() < until_ns) {
-		if (!run_once(rec))
-			nanosleep(&step, NULL);
-		show_if_slow(rec);
-	}
-	consumers_call(&rec->consumers, flush);
-	bool alone = nobody_is_left(rec, until_ns);
-	/* Before the session is left: from then on nobody waits for what we say. */
-	report_to_user(rec, drain_check_alive(rec->drain, false) != 0);
-	rec->left = alone && leave_session(rec);
-	atomic_store(&rec->page->exit_done, asked);
-	syscall(SYS_futex, &rec->page->exit_done, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
-}
-
 /* A process wants to read the files: what had happened when it asked is in them. */
 static void answer_flush(struct recorder *rec, uint32_t asked)
 {
 	const struct timespec step = {0, 200000};
 	uint64_t until_ns = clock_mono_ns() + FLUSH_WAIT_NS;
 
-	ask_for_scan(rec);
+	recorder_ask_for_scan(rec);
 	for (unsigned quiet = 0; quiet < 2 && clock_mono_ns() < until_ns;) {
-		quiet = run_once(rec) ? 0 : quiet + 1;
+		quiet = recorder_run_once(rec) ? 0 : quiet + 1;
 		if (quiet == 1)
 			nanosleep(&step, NULL);
 	}
 	consumers_call(&rec->consumers, flush);
 	until_ns = clock_mono_ns() + FLUSHING_WAIT_NS;
 	while (consumers_any(&rec->consumers, is_flushing) && clock_mono_ns() < until_ns)
-		if (!run_once(rec))
+		if (!recorder_run_once(rec))
 			nanosleep(&step, NULL);
 	atomic_store(&rec->page->flush_done, asked);
 	syscall(SYS_futex, &rec->page->flush_done, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
-}
-
-static bool root_is_gone(struct recorder *rec)
-{
-	struct pollfd p = {.fd = rec->root_fd, .events = POLLIN};
-
-	if (rec->root_gone || !rec->page->root_pid)
-		return true;
-	if (rec->root_fd >= 0)
-		rec->root_gone = poll(&p, 1, 0) > 0;
-	else
-		rec->root_gone = kill((pid_t)rec->page->root_pid, 0) < 0 && errno == ESRCH;
-	return rec->root_gone;
-}
-
-/* Sleeps until the next round; the end of the launched process wakes us at once. */
-static void idle_wait(struct recorder *rec, uint32_t asked)
-{
-	uint64_t max_ns = rec->monitor ? MONITOR_IDLE_MAX_NS : IDLE_MAX_NS;
-
-	if (consumers_any(&rec->consumers, is_urgent))
-		max_ns = URGENT_IDLE_MAX_NS;
-	if (rec->idle_ns > max_ns)
-		rec->idle_ns = max_ns;
-	struct timespec t = {0, (long)rec->idle_ns};
-	long r = syscall(SYS_futex, &rec->page->exit_asked, FUTEX_WAIT, asked, &t, NULL, 0);
-	/* What we were woken for may be too young to be read right now. */
-	rec->idle_ns = r == 0 ? IDLE_MIN_NS : rec->idle_ns * 2;
-}
-
-/* Waits until the next round is worth it, somebody asks for it, the launched process has ended, or
- * for a while. */
-static void pace_rounds(struct recorder *rec, uint32_t asked)
-{
-	struct timespec t = {0, PACE_NS};
-	bool gone = root_is_gone(rec);
-
-	if (rec->round_bytes >= PACE_BYTES || rec->monitor)
-		return;
-	for (unsigned i = 0; i < PACE_LOOKS; i++) {
-		long r = syscall(SYS_futex, &rec->page->exit_asked, FUTEX_WAIT, asked, &t, NULL, 0);
-		if (r == 0 || errno == EAGAIN || consumers_any(&rec->consumers, is_urgent) ||
-		    atomic_load(&rec->page->flush_asked) != atomic_load(&rec->page->flush_done) ||
-		    root_is_gone(rec) != gone || drain_has_much(rec->drain, PACE_BYTES))
-			return;
-	}
-}
-
-static bool try_finish(struct recorder *rec)
-{
-	if (!root_is_gone(rec) || drain_check_alive(rec->drain, false))
-		return false;
-	if (rec->called && clock_mono_ns() - rec->busy_ns < LINGER_NS)
-		return false;
-	ask_for_scan(rec);
-	run_once(rec);
-	return nobody_is_left(rec, UINT64_MAX) && leave_session(rec);
 }
 
 static void run_loop(struct recorder *rec)
@@ -623,26 +373,26 @@ static void run_loop(struct recorder *rec)
 		uint32_t flush = atomic_load(&rec->page->flush_asked);
 		if (flush != atomic_load(&rec->page->flush_done))
 			answer_flush(rec, flush);
-		if (run_once(rec)) {
+		if (recorder_run_once(rec)) {
 			rec->idle_ns = IDLE_MIN_NS;
 			rec->busy_ns = clock_mono_ns();
-			show_if_slow(rec);
-			pace_rounds(rec, asked);
+			recorder_show_if_slow(rec);
+			recorder_pace_rounds(rec, asked);
 			continue;
 		}
 		if (asked != atomic_load(&rec->page->exit_done)) {
-			answer_exit(rec, asked);
+			recorder_answer_exit(rec, asked);
 			if (rec->left)
 				return;
 			rec->idle_ns = IDLE_MIN_NS;
 			continue;
 		}
-		if (try_finish(rec))
+		if (recorder_try_finish(rec))
 			return;
 		/* Others may go on for hours: the job's report is due now. */
-		if (!rec->reported && !rec->called && root_is_gone(rec))
-			report_to_user(rec, drain_check_alive(rec->drain, false) != 0);
-		idle_wait(rec, asked);
+		if (!rec->reported && !rec->called && recorder_root_is_gone(rec))
+			recorder_report(rec, drain_check_alive(rec->drain, false) != 0);
+		recorder_wait_idle(rec, asked);
 	}
 }
 
@@ -697,7 +447,7 @@ int recorder_main(const char *session_dir)
 	recorder_ready(ready, r, &err);
 	if (r == 0) {
 		run_loop(&rec);
-		report_to_user(&rec, false);
+		recorder_report(&rec, false);
 	}
 	close_recorder(&rec, r == 0);
 	return r;
