@@ -339,11 +339,20 @@ static inline unsigned block_sum(const struct block *b)
 	return b->alone ? POOL_HOST : b->pool;
 }
 
+/* memory/track/alive.c: what is alive. */
 struct block *block_new(struct track *t);
 void block_free(struct track *t, struct block *b);
 void count_used(struct proc *p, const struct block *b, bool more);
 struct usage *usage_of(struct proc *p, uint32_t device);
 struct block *block_around(struct proc *p, unsigned map, uint64_t addr);
+void alive_add(struct proc *p, uint32_t tid, const struct rec_alloc *r);
+void alive_remove(struct proc *p, uint32_t tid, const struct rec_free *r);
+/* What a pool has from the driver. */
+void alive_set_pool(struct proc *p, const struct rec_heap *r);
+/* False: the record is of more devices than there are, and counted as refused. */
+bool alive_has_room(struct proc *p, const struct rec *r);
+/* Passes the newest sample of the process on, now that the blocks of its time are known. */
+void alive_tell_usage(struct proc *p);
 uint32_t physical_device(const struct proc *p, uint32_t device);
 
 #endif
