@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
- *	/home/me/train.py, train.py, <stdin>, <ipython-input-3-…>	user
+ *	/srv/job/train.py, train.py, <stdin>, <ipython-input-3-…>	user
  *	/…/site-packages/torch/nn/modules/linear.py			package
  *	/tmp/torchinductor_me/…/c4f….py, <eval_with_key>.5		package: generated
  *	/…/torch/distributed/run.py, /usr/bin/torchrun			launcher

@@ -12,8 +12,8 @@ TEST(origin, files_of_the_job)
 {
 	static const char *const files[] = {
 		"train.py",
-		"/home/me/train.py",
-		"/home/me/python3/lib/model.py", /* a folder of that name is no installation */
+		"/srv/job/train.py",
+		"/srv/job/python3/lib/model.py", /* a folder of that name is no installation */
 		"/mnt/lib/python3x/model.py",
 		"<stdin>",
 		"<ipython-input-3-1f2e>",

@@ -164,8 +164,8 @@ TEST(frames, a_place_is_a_line_of_the_users_code_and_what_it_called)
 	static const char deep[] = TORCH "nn/modules/linear.py(114): Linear.forward\n" TORCH
 					 "nn/modules/module.py(1194): Module._call_impl\n"
 					 "...\n"
-					 "/home/me/train.py(18): train_step\n"
-					 "/home/me/train.py(40): main\n";
+					 "/srv/job/train.py(18): train_step\n"
+					 "/srv/job/train.py(40): main\n";
 
 	check_place(deep, true, "train_step (train.py:18) via Linear.forward");
 	/* names of functions before 3.11 say too little */
@@ -185,8 +185,8 @@ TEST(frames, a_place_is_a_line_of_the_users_code_and_what_it_called)
 	/* C++: what the program called in the framework */
 	check_place("/opt/torch/lib/libc10.so(_ZN3c105allocEv+0x1) [0x1]\n"
 		    "/opt/torch/lib/libtorch_cpu.so(_ZN2at5emptyEv+0x1) [0x1]\n"
-		    "/home/me/serve(_Z4loadv+0x1) [0x1] serve.cpp:7\n"
-		    "/home/me/serve(main+0x1) [0x1] serve.cpp:9\n",
+		    "/srv/job/serve(_Z4loadv+0x1) [0x1] serve.cpp:7\n"
+		    "/srv/job/serve(main+0x1) [0x1] serve.cpp:9\n",
 		    false, "load (serve.cpp:7) via at::empty");
 	check_place("/venv/lib/python3.11/site-packages/cupy/core.so(alloc+0x1) [0x1]\n"
 		    "./serve(main+0x1) [0x1] serve.c:9\n",
