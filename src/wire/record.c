@@ -32,6 +32,7 @@ static const struct {
 	[REC_MAP] = {sizeof(struct rec_map), 0},
 	[REC_BLOCK] = {sizeof(struct rec_block), offsetof(struct rec_block, len)},
 	[REC_STATE] = {sizeof(struct rec_state), 0},
+	[REC_LAYER] = {sizeof(struct rec_layer), 0},
 };
 
 static size_t text_len(const struct rec *r)

@@ -67,6 +67,7 @@ enum rec_type {
 	REC_PROCESS = 24, /* rec_process: who a process is, how it ended; the recorder's, too */
 	REC_BLOCK = 25, /* rec_block + labels: of a base, see recording.h */
 	REC_STATE = 26, /* rec_state: of a base, too */
+	REC_LAYER = 27, /* rec_layer: which module of a model memory belongs to */
 	REC_TYPE_END,
 };
 
@@ -284,6 +285,27 @@ struct rec_label {
 	uint16_t device;
 	uint16_t reserved;
 	char text[];
+};
+
+enum rec_layer_kind {
+	LAYER_ENTER = 0, /* its forward begins: what the thread allocates next belongs to it */
+	LAYER_LEAVE = 1, /* that ends, and so does whatever began inside of it; layer 0: all */
+	LAYER_ADDR = 2, /* a tensor of it lies at addr: the block there belongs to it */
+	LAYER_KIND_END,
+};
+
+/*
+ * A module of a model, or one of its parameters. Called layer, as modules are mapped objects here.
+ * Its text comes as REC_NAME: `model:path:class`, such as `GPT:h.3.mlp:MLP`. Of a parameter the
+ * class is empty, and the model of a module that has no parameters and belongs to no other.
+ */
+struct rec_layer {
+	struct rec head;
+	uint64_t layer; /* hash of its text */
+	uint64_t addr; /* of LAYER_ADDR alone */
+	uint64_t bytes; /* of the tensor; 0: not known */
+	uint8_t kind;
+	uint8_t reserved[7];
 };
 
 enum rec_oom_limit { OOM_NO_LIMIT = 0, OOM_LIMIT_SPACE = 1, OOM_LIMIT_DATA = 2 }; /* RLIMIT_… */
@@ -667,6 +689,7 @@ _Static_assert(sizeof(struct rec_monitor) == 40, "rec_monitor changed size");
 _Static_assert(sizeof(struct rec_map) == 40, "rec_map changed size");
 _Static_assert(sizeof(struct rec_block) == 56, "rec_block changed size");
 _Static_assert(sizeof(struct rec_state) == 64, "rec_state changed size");
+_Static_assert(sizeof(struct rec_layer) == 48, "rec_layer changed size");
 
 /* Bytes of a record with `len` bytes of text behind `fixed` bytes. */
 static inline uint16_t rec_size(size_t fixed, size_t len)

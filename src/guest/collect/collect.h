@@ -124,6 +124,9 @@ void collect_access(const struct collect_block *b, uint8_t access, const char *o
 void collect_system(uint8_t kind, uint64_t value) EXPORTED(collect_system);
 void collect_label(uint8_t kind, uint8_t level, uint64_t addr, const char *label)
 	EXPORTED(collect_label);
+/* The text of a layer comes by collect_name(), before. addr and bytes: of LAYER_ADDR. */
+void collect_layer(uint8_t kind, uint64_t layer, uint64_t addr, uint64_t bytes)
+	EXPORTED(collect_layer);
 
 /* Kernels. Launches nest (acl calls rt): only the outermost is one launch. */
 bool collect_launch_enter(void) EXPORTED(

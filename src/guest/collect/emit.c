@@ -375,6 +375,22 @@ void collect_label(uint8_t kind, uint8_t level, uint64_t addr, const char *label
 	put_end(&p);
 }
 
+/* As labels are, and in the same modes. */
+void collect_layer(uint8_t kind, uint64_t layer, uint64_t addr, uint64_t bytes)
+{
+	if (guest_mode() < GUEST_SHADOW)
+		return;
+	struct put p = put_begin(REC_LAYER, sizeof(struct rec_layer), NULL);
+	struct rec_layer *r = p.rec;
+	if (r) {
+		r->layer = layer;
+		r->addr = addr;
+		r->bytes = bytes;
+		r->kind = kind;
+	}
+	put_end(&p);
+}
+
 uint32_t collect_epoch(void)
 {
 	return guest_epoch_now();

@@ -120,9 +120,12 @@ struct row {
 	uint64_t time_ns; /* since the epoch */
 	uint64_t ptr;
 	uint64_t range; /* of an MSTX row: id of the range, 0 where it is not known */
+	uint64_t tensor_bytes; /* of a block of a layer: those of its tensors, 0: not known */
 	const char *name; /* borrowed; NULL is written as N/A */
 	const char *py_stack; /* borrowed text, one frame per line, NULL for none; never quoted */
 	const char *c_stack;
+	const char
+		*layer; /* of recordings alone: whose block it is, see rec_layer; NULL: nobody's */
 	uint32_t name_len;
 	uint32_t py_stack_len;
 	uint32_t c_stack_len;
@@ -133,6 +136,7 @@ struct row {
 	enum row_type type : 8;
 	bool has_ptr;
 	bool hidden; /* for the analyses alone: was not asked for in the dump */
+	bool temporary; /* of a FREE row: within the forward pass in which it was allocated */
 	uint32_t
 		step; /* of the start of a range: the number of the step that it is, 0: not known */
 	uint32_t nattrs;

@@ -211,6 +211,9 @@ static const char *read_row(struct dump *d, struct row *row)
 	row->range = range_of(row);
 	row->step = 0;
 	row->hidden = false;
+	row->layer = NULL;
+	row->tensor_bytes = 0;
+	row->temporary = false;
 	return NULL;
 }
 

@@ -189,6 +189,8 @@ void alive_add(struct proc *p, uint32_t tid, const struct rec_alloc *r)
 		mappings_malloc(p, r->addr, tid, now_ns);
 	if (p->threads.count) /* the time of a shadow record is a rough one, its place is not */
 		b->labels = labels_of(p, tid, r->pool, shadow ? UINT64_MAX : b->time_ns);
+	if (p->layers.count)
+		layers_allocated(p, b, shadow ? UINT64_MAX : b->time_ns);
 	struct block *old = omap_put(&p->maps[map], r->addr, b);
 	if (old) {
 		/* Its free was never seen (lost, or before we looked): it ended no later than now.

@@ -276,8 +276,11 @@ static void write_process(struct base_writing *w)
 	window_list(p, &live);
 	for (size_t i = 0; i < live.n; i++)
 		put_block(w, live.list[i]);
+	for (size_t i = 0; i < live.n; i++)
+		layers_write_block(w, live.list[i]);
 	free(live.list);
 	labels_write(p, w);
+	layers_write(p, w);
 	trace_write(p, w);
 	omap_each(&p->names, put_name, w); /* a span that begins takes its own away */
 	for (unsigned m = 0; m < NMAPS; m++) {

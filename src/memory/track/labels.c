@@ -400,7 +400,7 @@ static void label_block(struct proc *p, struct block *b, unsigned level, const c
 }
 
 /* The block that a pool cut out comes before the block around it that the pool cuts from. */
-static void label_address(struct proc *p, uint64_t addr, uint8_t level, const char *text)
+struct block *labels_block_at(struct proc *p, uint64_t addr)
 {
 	static const uint8_t maps[] = {POOL_PTA,   POOL_PTA_WORKSPACE, POOL_MINDSPORE, POOL_ATB,
 				       POOL_TORCH, POOL_PYTHON,	       POOL_HOST,      MAP_PINNED,
@@ -410,7 +410,14 @@ static void label_address(struct proc *p, uint64_t addr, uint8_t level, const ch
 	_Static_assert(sizeof(maps) == NMAPS - 1, "each pool once");
 	for (size_t i = 0; !b && i < sizeof(maps); i++)
 		b = block_around(p, maps[i], addr);
-	if (b && level < NLEVELS)
+	return b;
+}
+
+static void label_address(struct proc *p, uint64_t addr, uint8_t level, const char *text)
+{
+	struct block *b = level < NLEVELS ? labels_block_at(p, addr) : NULL;
+
+	if (b)
 		label_block(p, b, level, text);
 }
 

@@ -51,6 +51,9 @@ void rows_begin(struct proc *p, struct row *row, enum row_event event, enum row_
 	row->py_stack_len = 0;
 	row->c_stack = NULL;
 	row->c_stack_len = 0;
+	row->layer = NULL;
+	row->tensor_bytes = 0;
+	row->temporary = false;
 }
 
 void rows_put_name(struct row *row, const char *name, size_t len)
@@ -203,6 +206,7 @@ void rows_malloc(struct proc *p, struct block *b, uint64_t time_ns, bool shadow)
 	row.hidden = b->hidden;
 	put_block(p, &row, b, time_ns, shadow);
 	put_owner(p, &row, b, &owner);
+	layers_put_row(p, &row, b);
 	if (b->pool == POOL_HAL) {
 		put_text(&row, ATTR_PAGE_TYPE, pages[b->page <= PAGE_GIANT ? b->page : 0]);
 		put_text(&row, ATTR_ALLOC_TYPE, b->kind == ALLOC_CREATE ? "create" : "alloc");
@@ -224,6 +228,8 @@ void rows_free(struct proc *p, const struct block *b, const struct rec *r, uint3
 	put_block(p, &row, b, time_ns, shadow);
 	if (b->labelled_late)
 		put_owner(p, &row, b, &owner);
+	layers_put_row(p, &row, b);
+	row.temporary = r && !shadow && layers_is_temporary(p, b, time_ns);
 	put_mapping_type(&row, b);
 	if (r)
 		rows_put_stack(p, &row, r->stack);

@@ -38,11 +38,15 @@ static void note_context(struct proc *p, uint32_t tid, const struct rec *r)
 	case REC_THREAD:
 		if (!((const struct rec_thread *)r)->level) {
 			labels_thread_begins(p, tid);
+			layers_thread_begins(p, tid);
 			trace_thread_begins(p, tid);
 		}
 		break;
 	case REC_LABEL:
 		labels_record(p, tid, (const struct rec_label *)r);
+		break;
+	case REC_LAYER:
+		layers_record(p, tid, (const struct rec_layer *)r);
 		break;
 	case REC_CONFIG:
 		window_config(p, (const struct rec_config *)r);
@@ -225,6 +229,7 @@ static void proc_free(struct proc *p)
 	omap_release(&p->reserved);
 	callstacks_release(p);
 	labels_release(p);
+	layers_release(p);
 	trace_release(p);
 	base_release(p);
 	buf_release(&p->texts);

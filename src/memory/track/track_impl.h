@@ -18,7 +18,7 @@
 #define NQUIET 4
 #define MAX_DEVICES 256 /* of a process; each has files of its own */
 /* What counts for a live block and for a process, with what maps and analyses keep of them. */
-#define BLOCK_COST 160
+#define BLOCK_COST 192
 #define PROC_COST 8192
 
 struct block {
@@ -42,6 +42,9 @@ struct block {
 	bool arena; /* a mapping that objects of Python were cut from */
 	bool alone; /* an object of Python in no mapping that counts: counts as host memory */
 	struct labels *labels; /* see memory/track/labels.c; NULL without */
+	uint64_t layer; /* see memory/track/layers.c; 0: none */
+	uint64_t tensor_addr, tensor_bytes; /* of LAYER_ADDR: the first, and the sum */
+	uint32_t forward; /* of its thread in which it was allocated; 0: outside */
 	struct block *next_free;
 };
 
@@ -125,6 +128,8 @@ struct proc {
 	struct omap stacks; /* id → struct stack_text */
 	struct omap places; /* id → text: where in Python code, see rec_python */
 	struct omap threads; /* tid → struct thread */
+	struct omap layers; /* tid → the layers that run in it, see memory/track/layers.c */
+	size_t npast_layers; /* of all threads */
 	struct omap calls; /* tid → functions that run, see memory/track/calls.c */
 	struct omap notes; /* hash → spans that the program named */
 	size_t npast; /* of all threads */
@@ -309,6 +314,20 @@ void labels_set_operators(struct proc *p, uint32_t tid, unsigned n);
 void labels_thread_begins(struct proc *p, uint32_t tid); /* those of a dead namesake are gone */
 void labels_record(struct proc *p, uint32_t tid, const struct rec_label *r);
 void labels_release(struct proc *p);
+
+/*
+ * memory/track/layers.c: which module of a model a block belongs to. layers_allocated() gives the
+ * block the layer that ran in its thread at that time.
+ */
+void layers_record(struct proc *p, uint32_t tid, const struct rec_layer *r);
+void layers_allocated(struct proc *p, struct block *b, uint64_t time_ns);
+bool layers_is_temporary(const struct proc *p, const struct block *b, uint64_t freed_ns);
+void layers_put_row(const struct proc *p, struct row *row, const struct block *b);
+void layers_thread_begins(struct proc *p, uint32_t tid);
+void layers_write(struct proc *p, struct base_writing *w);
+void layers_write_block(struct base_writing *w, const struct block *b);
+void layers_release(struct proc *p);
+struct block *labels_block_at(struct proc *p, uint64_t addr); /* that a label of addr is for */
 
 /*
  * memory/track/window.c: when rows are written. window_list() gives all blocks of a process in the

@@ -49,7 +49,7 @@ PyMODINIT_FUNC PyInit__sonde(void)
 {
 	PyMethodDef *const tables[] = {control_methods, event_methods,	   op_methods,
 				       history_methods, sanitizer_methods, trace_methods,
-				       tensor_methods};
+				       tensor_methods,	layer_methods};
 	PyObject *m = PyModule_Create(&definition);
 
 	for (size_t i = 0; m && i < sizeof(tables) / sizeof(tables[0]); i++)

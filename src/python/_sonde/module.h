@@ -29,6 +29,7 @@ typedef PyObject *(*fastcall)(PyObject *self, PyObject *const *args, Py_ssize_t 
 
 extern PyMethodDef control_methods[]; /* control.c: configuration, start, stop, step, state */
 extern PyMethodDef event_methods[]; /* events.c: marks, labels, snapshots, blocks, watches */
+extern PyMethodDef layer_methods[]; /* layers.c: modules of models, by their paths */
 extern PyMethodDef op_methods[]; /* ops.c: operators of torch and the tensors they use */
 extern PyMethodDef history_methods[]; /* history.c: notes of torch's caching allocator */
 extern PyMethodDef sanitizer_methods[]; /* sanitizer.c: marks for torch_npu's sanitizer */

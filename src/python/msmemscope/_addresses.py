@@ -20,28 +20,45 @@ def unseen(torch):
 
 def of(torch, tensors):
     """A list of addresses, one inside each block that the tensors use. Within unseen()."""
-    plain = (torch.Tensor, torch.nn.Parameter)
     found = []
+    _collect(torch, tensors, lambda tensor: found.append(tensor.data_ptr()))
+    return found
+
+
+def with_bytes(torch, tensors):
+    """The same, and a list of how many bytes the tensors have there."""
+    found, sizes = [], []
+
+    def add(tensor):
+        address = tensor.data_ptr()
+        sizes.append(tensor.numel() * tensor.element_size())
+        found.append(address)
+
+    _collect(torch, tensors, add)
+    return found, sizes
+
+
+def _collect(torch, tensors, add):
+    plain = (torch.Tensor, torch.nn.Parameter)
     for tensor in tensors:
         if type(tensor) in plain:
             try:
-                found.append(tensor.data_ptr())
+                add(tensor)
                 continue
             except Exception as why:  # sparse, or without memory of its own
                 _program_errors.pass_on(why)
         try:
-            _look_inside(torch, tensor, found, _MAX_DEPTH)
+            _look_inside(torch, tensor, add, _MAX_DEPTH)
         except Exception as why:  # a kind of tensor that refuses
             _program_errors.pass_on(why)
-    return found
 
 
-def _look_inside(torch, tensor, found, depth):
+def _look_inside(torch, tensor, add, depth):
     parts = _parts(torch, tensor) if depth else ()
     for part in parts:
-        _look_inside(torch, part, found, depth - 1)
+        _look_inside(torch, part, add, depth - 1)
     if not parts:
-        found.append(tensor.data_ptr())
+        add(tensor)
 
 
 def _parts(torch, tensor):

@@ -21,6 +21,9 @@ Gradients on a device are computed by a thread of autograd's own, one for each d
 starts for the first of them; from the second time on it is labelled along with the caller. What the
 pool of torch reports by itself (CUDA) has no thread: it gets the labels that the caller has then.
 
+Besides, each block gets the path of its module in the model (see sonde/_layers.py): that of the innermost
+module whose forward runs, or that of the parameter.
+
 A forward that ends by an exception may leave no word of it. So each window remembers the frame that
 it belongs to, and one whose frame is gone is closed by whatever opens the next.
 """
@@ -32,7 +35,7 @@ import threading
 import time
 import weakref
 
-from sonde import _sonde
+from sonde import _layers, _sonde
 
 from . import _addresses, _history, _imports, _messages, _program_errors
 
@@ -50,6 +53,7 @@ class _Here(threading.local):
 
     forward = 0  # id of the frame of the outermost module call
     root = 0  # id of that module
+    calls = ()  # where a forward may end without a word: ids of frames, references to modules
     steps = ()  # ids of the frames of optimizers' steps, one inside the other
 
 
@@ -71,6 +75,7 @@ def disable():
     _known.clear()
     _autograd_threads.clear()
     _close_stale()
+    _layers.clear()
 
 
 def _hook_torch(torch):
@@ -129,17 +134,28 @@ def _hook_modules(torch):
 def _module_hooks(torch, is_compiling, is_sure):
     """The two hooks. A compiler that follows them sees nothing but a constant and a return."""
 
+    enter, leave = _sonde.layer_enter, _sonde.layer_leave
+
     def before_forward(module, args):
         if is_compiling():
             return
-        if _here.forward and is_sure and _here.root != id(module):
-            return
-        _open_forward(torch, module, _call_frame(sys._getframe(1)))
+        if not (_here.forward and is_sure and _here.root != id(module)):
+            _open_forward(torch, module, _call_frame(sys._getframe(1)))
+        if not is_sure:
+            _note_call(module, _call_frame(sys._getframe(1)))
+        if not enter(module):
+            _enter_unknown(module)
 
     def after_forward(module, args, result):
         if is_compiling():
             return
-        if _here.root == id(module) and _here.forward == id(_call_frame(sys._getframe(1))):
+        is_root = _here.root == id(module)
+        if is_root and not is_sure:  # such a version shows late what was freed (ops_storage.c)
+            _sonde.storage_sweep()
+        leave(module)
+        if _here.calls:
+            _here.calls = _here.calls[:-1]
+        if is_root and _here.forward == id(_call_frame(sys._getframe(1))):
             _close_forward()
 
     return before_forward, after_forward
@@ -160,12 +176,35 @@ def _open_forward(torch, module, frame):
     known = _known.get(id(module))
     if known is None or known() is not module:
         _known[id(module)] = weakref.ref(module)
+        _layers.learn(module)
         _label_module(torch, module)
 
 
 def _close_forward():
     _here.forward = _here.root = 0
+    _here.calls = ()
+    _sonde.layers_leave()
     _sonde.label_pop("activation", 0, DETAIL_1)
+
+
+@_guard
+def _enter_unknown(module):
+    root = _known.get(_here.root)
+    if root is not None and _layers.search(module, root()):
+        _sonde.layer_enter(module)
+
+
+@_guard
+def _note_call(module, frame):
+    """Ends the calls that an exception ended and the program caught inside of the model."""
+    while _here.calls and (
+        _here.calls[-1][0] == id(frame) or not _is_running(_here.calls[-1][0])
+    ):
+        ended = _here.calls[-1][1]()
+        _here.calls = _here.calls[:-1]
+        if ended is not None:
+            _sonde.layer_leave(ended)
+    _here.calls += ((id(frame), weakref.ref(module)),)
 
 
 def _close_stale():
@@ -180,6 +219,13 @@ def _label_module(torch, module):
     with _addresses.unseen(torch):
         _label(torch, "buffer", module.buffers())
         _label(torch, "weight", module.parameters())
+        for tensor in list(module.buffers()) + list(module.parameters()):
+            _place(torch, tensor, [tensor])
+
+
+def _place(torch, owner, tensors):
+    """The blocks of these tensors belong to the same module as the parameter or buffer."""
+    _sonde.layer_addrs(owner, *_addresses.with_bytes(torch, tensors))
 
 
 def _label(torch, text, tensors):
@@ -307,6 +353,10 @@ def _label_optimizer(torch, opt):
         _label(torch, "optimizer_state", states)
         _label(torch, "gradient", [g for g in gradients if g is not None])
         _label(torch, "weight", weights)
+        for weight in weights:
+            kept = opt.state.get(weight)
+            parts = [weight] if weight.grad is None else [weight, weight.grad]
+            _place(torch, weight, parts + _addresses.inside(torch, kept) if kept else parts)
 
 
 def _catch_up():

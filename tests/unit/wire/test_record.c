@@ -36,6 +36,7 @@ static const struct {
 	{REC_PROCESS, sizeof(struct rec_process), 0},
 	{REC_BLOCK, sizeof(struct rec_block), offsetof(struct rec_block, len)},
 	{REC_STATE, sizeof(struct rec_state), 0},
+	{REC_LAYER, sizeof(struct rec_layer), 0},
 };
 
 #define NTYPES (sizeof(types) / sizeof(types[0]))

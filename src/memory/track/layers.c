@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * Which module of a model a block belongs to. What a thread allocates while the forward of a module
+ * runs belongs to the innermost one; parameters, gradients and states of optimizers are told by
+ * their addresses, afterwards. A layer is known by the hash of its text, see rec_layer.
+ *
+ * The forward pass of a thread lasts from the beginning of an outermost module to its end. Passes
+ * are numbered: a block that is freed in the pass in which it was allocated was a temporary one.
+ *
+ * Allocations may come late, as in labels.c. Here threads change several hundred times in a step of
+ * training, so what they had is kept in a compact form, and more of it.
+ */
+#include "base/mem.h"
+#include "memory/track/track_impl.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#define MAX_OPEN 256 /* one inside the other; deeper ones count as the last */
+#define MAX_THREADS 65536
+#define MAX_PAST 65536u /* of a thread, and … */
+#define MAX_ALL_PAST (1u << 20) /* … of all of them */
+
+struct past_layer {
+	uint64_t from_ns;
+	uint64_t layer;
+	uint32_t forward;
+};
+
+struct layers_thread {
+	uint64_t *open; /* innermost last */
+	size_t nopen, cap_open;
+	uint32_t forwards; /* that have begun */
+	uint64_t since_ns; /* when it last changed */
+	struct past_layer *past; /* what was before, in a circle */
+	size_t npast, cap_past, first_past;
+};
+
+struct layer_state {
+	uint64_t layer;
+	uint32_t forward;
+};
+
+static struct layer_state state_now(const struct layers_thread *th)
+{
+	if (!th->nopen)
+		return (struct layer_state){0};
+	return (struct layer_state){th->open[th->nopen - 1], th->forwards};
+}
+
+/* That of the newest change before; nothing where that is forgotten. */
+static struct layer_state state_at(const struct layers_thread *th, uint64_t time_ns)
+{
+	size_t low = 0, high = th->npast;
+
+	if (time_ns >= th->since_ns)
+		return state_now(th);
+	while (low < high) { /* the first that began later */
+		size_t mid = (low + high) / 2;
+		if (th->past[(th->first_past + mid) % th->npast].from_ns > time_ns)
+			high = mid;
+		else
+			low = mid + 1;
+	}
+	if (!low)
+		return (struct layer_state){0};
+	const struct past_layer *was = &th->past[(th->first_past + low - 1) % th->npast];
+	return (struct layer_state){was->layer, was->forward};
+}
+
+/* It is about to change. */
+static void keep_past(struct proc *p, struct layers_thread *th, uint64_t now_ns)
+{
+	struct layer_state s = state_now(th);
+	struct past_layer was = {th->since_ns, s.layer, s.forward};
+
+	if (now_ns <= th->since_ns) /* at once: nothing can have been allocated between */
+		return;
+	th->since_ns = now_ns;
+	if (th->npast < MAX_PAST && p->npast_layers < MAX_ALL_PAST && !th->first_past &&
+	    budget_take(p, sizeof(was))) {
+		th->past = xgrow(th->past, &th->cap_past, th->npast + 1, sizeof(*th->past));
+		th->past[th->npast++] = was;
+		p->npast_layers++;
+	} else if (th->npast) {
+		th->past[th->first_past] = was;
+		th->first_past = (th->first_past + 1) % th->npast;
+	}
+}
+
+static struct layers_thread *thread_of(struct proc *p, uint32_t tid)
+{
+	struct layers_thread *th = omap_get(&p->layers, tid);
+
+	if (!th && p->layers.count < MAX_THREADS && budget_take(p, sizeof(*th))) {
+		th = xcalloc(1, sizeof(*th));
+		omap_put(&p->layers, tid, th);
+	}
+	return th;
+}
+
+static void enter_layer(struct proc *p, uint32_t tid, const struct rec_layer *r)
+{
+	struct layers_thread *th = thread_of(p, tid);
+
+	if (!th || th->nopen >= MAX_OPEN)
+		return;
+	keep_past(p, th, r->head.time_ns);
+	th->forwards += !th->nopen;
+	th->open = xgrow(th->open, &th->cap_open, th->nopen + 1, sizeof(*th->open));
+	th->open[th->nopen++] = r->layer;
+}
+
+/* The innermost of this text, and all that is inside: a forward that raised may have said nothing. */
+static void leave_layer(struct proc *p, uint32_t tid, const struct rec_layer *r)
+{
+	struct layers_thread *th = omap_get(&p->layers, tid);
+	size_t n = th ? th->nopen : 0;
+
+	while (n && r->layer && th->open[n - 1] != r->layer)
+		n--;
+	if (!n)
+		return;
+	n = r->layer ? n : 1;
+	keep_past(p, th, r->head.time_ns);
+	th->nopen = n - 1;
+}
+
+/* --- blocks --- */
+
+void layers_allocated(struct proc *p, struct block *b, uint64_t time_ns)
+{
+	const struct layers_thread *th = omap_get(&p->layers, b->tid);
+
+	if (!th)
+		return;
+	struct layer_state s = state_at(th, time_ns);
+	b->layer = s.layer;
+	b->forward = s.forward;
+}
+
+bool layers_is_temporary(const struct proc *p, const struct block *b, uint64_t freed_ns)
+{
+	const struct layers_thread *th = b->forward ? omap_get(&p->layers, b->tid) : NULL;
+
+	return th && state_at(th, freed_ns).forward == b->forward;
+}
+
+/* The text of what is around both; its length, 0: they are of different models. */
+static size_t common_text(const char *a, const char *b, char *out, size_t size)
+{
+	const char *path = strchr(a, ':');
+	size_t n = 0, same = 0;
+
+	if (!path || strncmp(a, b, (size_t)(path + 1 - a)) != 0)
+		return 0;
+	n = same = (size_t)(path + 1 - a);
+	for (;; n++) {
+		bool ends_a = a[n] == '.' || a[n] == ':', ends_b = b[n] == '.' || b[n] == ':';
+		if (ends_a && ends_b)
+			same = n;
+		if (a[n] != b[n] || a[n] == ':' || !a[n])
+			break;
+	}
+	if (same + 2 > size)
+		return 0;
+	memcpy(out, a, same);
+	out[same] = ':';
+	out[same + 1] = '\0';
+	return same + 1;
+}
+
+/* Several tensors in one block, as gradients in a bucket: what is around all of them. */
+static uint64_t common_layer(struct proc *p, uint64_t a, uint64_t b)
+{
+	const char *text_a = omap_get(&p->names, a), *text_b = omap_get(&p->names, b);
+	char text[REC_MAX_NAME + 2];
+	size_t len = text_a && text_b ? common_text(text_a, text_b, text, sizeof(text)) : 0;
+
+	if (!len)
+		return b;
+	uint64_t hash = XXH3_64bits(text, len);
+	if (!omap_get(&p->names, hash)) {
+		if (!budget_take(p, len))
+			return b;
+		omap_put(&p->names, hash, xstrndup(text, len));
+	}
+	return hash;
+}
+
+static void place_tensor(struct proc *p, const struct rec_layer *r)
+{
+	struct block *b = labels_block_at(p, r->addr);
+
+	if (!b)
+		return;
+	bool again = !b->tensor_addr || b->tensor_addr == r->addr;
+	if (!b->tensor_addr)
+		b->tensor_addr = r->addr;
+	/* They are told again and again, always in the same order. */
+	b->tensor_bytes = again ? r->bytes : b->tensor_bytes + r->bytes;
+	b->layer = again || b->layer == r->layer ? r->layer : common_layer(p, b->layer, r->layer);
+	if (b->tensor_bytes > b->size_bytes)
+		b->tensor_bytes = b->size_bytes;
+}
+
+void layers_put_row(const struct proc *p, struct row *row, const struct block *b)
+{
+	if (!b->layer)
+		return;
+	row->layer = omap_get(&p->names, b->layer);
+	row->tensor_bytes = b->tensor_bytes;
+}
+
+void layers_record(struct proc *p, uint32_t tid, const struct rec_layer *r)
+{
+	if (r->kind == LAYER_LEAVE)
+		leave_layer(p, tid, r);
+	else if (r->kind == LAYER_ENTER && r->layer)
+		enter_layer(p, tid, r);
+	else if (r->kind == LAYER_ADDR && r->layer)
+		place_tensor(p, r);
+}
+
+/* --- threads --- */
+
+static void free_thread(void *value)
+{
+	struct layers_thread *th = value;
+
+	free(th->open);
+	free(th->past);
+	free(th);
+}
+
+void layers_thread_begins(struct proc *p, uint32_t tid)
+{
+	struct layers_thread *th = omap_remove(&p->layers, tid);
+
+	if (!th)
+		return;
+	p->npast_layers -= th->npast;
+	free_thread(th);
+}
+
+void layers_release(struct proc *p)
+{
+	omap_release_values(&p->layers, free_thread);
+}
+
+/* --- for base_write.c; what was before is left out, as in labels.c --- */
+
+static void write_layer(struct base_writing *w, uint32_t tid, const struct rec_layer *from)
+{
+	struct rec_layer r = *from;
+
+	r.head = (struct rec){.type = REC_LAYER, .size = sizeof(r)};
+	base_put(w, tid, &r, NULL, 0);
+}
+
+static void write_thread(uint64_t tid, void *value, void *arg)
+{
+	const struct layers_thread *th = value;
+
+	for (size_t i = 0; i < th->nopen; i++)
+		write_layer(arg, (uint32_t)tid,
+			    &(struct rec_layer){.kind = LAYER_ENTER, .layer = th->open[i]});
+}
+
+void layers_write(struct proc *p, struct base_writing *w)
+{
+	omap_each(&p->layers, write_thread, w);
+}
+
+void layers_write_block(struct base_writing *w, const struct block *b)
+{
+	if (b->layer)
+		write_layer(w, b->tid,
+			    &(struct rec_layer){.kind = LAYER_ADDR,
+						.layer = b->layer,
+						.addr = b->addr,
+						.bytes = b->tensor_bytes});
+}

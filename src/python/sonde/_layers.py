@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: MulanPSL-2.0
+"""Which module of a model memory belongs to, by its path: ``transformer.h.3.mlp.c_fc``.
+
+The outermost module that is called is a model. All modules below it, and their parameters and
+buffers, have paths as ``named_modules()`` and ``named_parameters()`` have them, without the names
+that wrappers add (DDP, FSDP, torch.compile, checkpointing). What is there twice has its first path.
+
+Text of a path (struct rec_layer): ``model:path:class``. The model is the name of its class, with a
+number if there are several of one class. Modules without any parameter, such as losses, are no
+models: theirs is empty and the path begins with the name of the class.
+
+The extension knows objects by their addresses; a weak reference of each says when it is gone.
+"""
+
+import functools
+import weakref
+
+from . import _sonde
+
+WRAPPED = ("_orig_mod", "_fsdp_wrapped_module", "_fpw_module", "_checkpoint_wrapped_module")
+MAX_SEARCHES = 8  # of a model, for modules that it got after its first call
+
+_refs = {}  # id: weak reference to a module, a parameter or a buffer
+_models = {}  # name: weak reference to the outermost module
+_searches = {}  # name: how often
+
+
+def clear():
+    _refs.clear()
+    _models.clear()
+    _searches.clear()
+    _sonde.layers_clear()
+
+
+def is_known(module):
+    ref = _refs.get(id(module))
+    return ref is not None and ref() is module
+
+
+def learn(module):
+    """A module is called that is in no other; does nothing for a part of a known model."""
+    if is_known(module) or module.__dict__.get("_is_replica"):
+        return
+    name = _name_of(module)
+    if name:
+        _models[name] = weakref.ref(module)
+    _add_all(module, name)
+
+
+def search(module, outermost):
+    """An unknown module is called in a model: it may have come later. Is it known now?"""
+    for name, ref in list(_models.items()):
+        if ref() is outermost and _searches.get(name, 0) < MAX_SEARCHES:
+            _searches[name] = _searches.get(name, 0) + 1
+            _add_all(outermost, name)
+    return is_known(module)
+
+
+# --- paths ---
+
+
+def _wrapped_in(module):
+    """The name of the module that this one only wraps, or None."""
+    children = module._modules
+    for name in WRAPPED:
+        if children.get(name) is not None:
+            return name
+    alone = len(children) == 1 and children.get("module") is not None
+    own = [p for p in module._parameters.values() if p is not None]
+    return "module" if alone and not own else None
+
+
+def _unwrapped(module):
+    name = _wrapped_in(module)
+    while name is not None:
+        module = module._modules[name]
+        name = _wrapped_in(module)
+    return module
+
+
+def _class_of(module):
+    return type(_unwrapped(module)).__name__.replace(":", "_")
+
+
+def _name_of(module):
+    """Of a model that is new; empty for a module without parameters."""
+    if next(module.parameters(), None) is None:
+        return ""
+    name = _class_of(module)
+    number, first = 1, name
+    while name in _models and _models[name]() is not None:
+        # A module that was called alone, and belongs to this one, is no other model.
+        if any(part is _models[name]() for part in module.modules()):
+            break
+        number += 1
+        name = f"{first}-{number}"
+    return name
+
+
+def _add_all(module, name):
+    todo = [(module, "" if name else _class_of(module))]
+    seen = set()
+    while todo:
+        part, path = todo.pop()
+        if id(part) in seen:
+            continue
+        seen.add(id(part))
+        _add(part, f"{name}:{path}:{_class_of(part)}")
+        for tensors in (part._parameters, part._buffers):
+            for key, tensor in list(tensors.items()):
+                if tensor is not None and id(tensor) not in seen:
+                    seen.add(id(tensor))
+                    _add(tensor, f"{name}:{_join(path, key)}:")
+        wrapped = _wrapped_in(part)
+        children = [
+            (child, path if key == wrapped else _join(path, key))
+            for key, child in part._modules.items()
+            if child is not None
+        ]
+        todo += reversed(children)
+
+
+def _join(path, name):
+    name = name.replace(":", "_")
+    return f"{path}.{name}" if path else name
+
+
+def _add(thing, text):
+    key = id(thing)
+    known = _refs.get(key)
+    if known is None or known() is not thing:
+        _refs[key] = weakref.ref(thing, functools.partial(_forget, key))
+    _sonde.layer_add(key, text)
+
+
+def _forget(key, ref):
+    if _refs.get(key) is ref:
+        del _refs[key]
+        _sonde.layer_drop(key)

@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/* Which module of a model a block belongs to. */
+#include "memory/track/track.h"
+
+#include "rowtext.h"
+
+#define CONFIG "{\"analysisType\":2,\"dumpEventType\":15}"
+
+static struct buf r, got;
+
+/* `M1 text/bytes` of a MALLOC row, `F1 … temporary` of a FREE row. */
+static void on_row(void *arg, uint32_t proc, const struct row *row)
+{
+	(void)arg;
+	(void)proc;
+	if (row->event != ROW_MALLOC && row->event != ROW_FREE)
+		return;
+	buf_addf(&got, "%c%llu %s", row->event == ROW_MALLOC ? 'M' : 'F',
+		 (unsigned long long)row_attr(row, ATTR_ALLOCATION_ID)->number,
+		 row->layer ? row->layer : "-");
+	if (row->tensor_bytes)
+		buf_addf(&got, "/%llu", (unsigned long long)row->tensor_bytes);
+	buf_add_str(&got, row->temporary ? " temporary\n" : "\n");
+}
+
+static void begin(void)
+{
+	struct track_sink sink = {.row = on_row};
+	struct frame_proc p = {.pid = 100, .exe = "/bin/job"};
+	static const char *const texts[] = {"N:a.0:A", "N:a.1:A", "N::N", "M:a:B"};
+
+	rowtext_track = track_new(&sink);
+	rowtext_frame(FRAME_SESSION, CONFIG, strlen(CONFIG));
+	rowtext_frame(FRAME_PROC, &p, sizeof(p));
+	for (size_t i = 0; i < 4; i++)
+		TEXT_RECORD(&r, REC_NAME, rec_name, 1, texts[i], strlen(texts[i]), .hash = i + 1);
+	rowtext_feed(0, 7, &r);
+}
+
+static void done(void)
+{
+	buf_release(&r);
+	buf_release(&got);
+	rowtext_done();
+}
+
+static void layer(uint64_t ns, uint8_t kind, uint64_t hash)
+{
+	RECORD(&r, REC_LAYER, rec_layer, ns, .kind = kind, .layer = hash);
+}
+
+static void place(uint64_t ns, uint64_t hash, uint64_t addr, uint64_t bytes)
+{
+	RECORD(&r, REC_LAYER, rec_layer, ns, .kind = LAYER_ADDR, .layer = hash, .addr = addr,
+	       .bytes = bytes);
+}
+
+static void gives(uint32_t tid, const char *want)
+{
+	rowtext_feed(0, tid, &r);
+	CHECK_STR(buf_str(&got), want);
+	buf_clear(&got);
+}
+
+TEST(layers, innermost_module_of_the_thread)
+{
+	begin();
+	layer(10, LAYER_ENTER, 3);
+	add_alloc(&r, 11, 0x1000, 16, POOL_PTA);
+	layer(12, LAYER_ENTER, 1);
+	add_alloc(&r, 13, 0x2000, 16, POOL_PTA);
+	layer(14, LAYER_LEAVE, 1);
+	add_alloc(&r, 15, 0x3000, 16, POOL_PTA);
+	layer(16, LAYER_LEAVE, 3);
+	add_alloc(&r, 17, 0x4000, 16, POOL_PTA);
+	gives(7, "M1 N::N\nM2 N:a.0:A\nM3 N::N\nM4 -\n");
+	add_alloc(&r, 18, 0x5000, 16, POOL_PTA);
+	gives(8, "M5 -\n");
+	done();
+}
+
+TEST(layers, what_was_left_open_ends_with_what_is_around)
+{
+	begin();
+	layer(10, LAYER_ENTER, 3);
+	layer(11, LAYER_ENTER, 1);
+	layer(12, LAYER_ENTER, 2);
+	layer(13, LAYER_LEAVE, 1);
+	add_alloc(&r, 14, 0x1000, 16, POOL_PTA);
+	layer(15, LAYER_LEAVE, 4); /* never entered */
+	add_alloc(&r, 16, 0x2000, 16, POOL_PTA);
+	layer(17, LAYER_LEAVE, 0);
+	add_alloc(&r, 18, 0x3000, 16, POOL_PTA);
+	gives(7, "M1 N::N\nM2 N::N\nM3 -\n");
+	done();
+}
+
+TEST(layers, temporary_is_what_the_same_pass_frees)
+{
+	begin();
+	layer(10, LAYER_ENTER, 3);
+	layer(11, LAYER_ENTER, 1);
+	add_alloc(&r, 12, 0x1000, 16, POOL_PTA);
+	add_alloc(&r, 13, 0x2000, 16, POOL_PTA);
+	layer(14, LAYER_LEAVE, 1);
+	add_free(&r, 15, 0x1000, POOL_PTA);
+	layer(16, LAYER_LEAVE, 3);
+	layer(17, LAYER_ENTER, 3);
+	add_free(&r, 18, 0x2000, POOL_PTA);
+	gives(7, "M1 N:a.0:A\nM2 N:a.0:A\nF1 N:a.0:A temporary\nF2 N:a.0:A\n");
+	done();
+}
+
+TEST(layers, allocations_that_come_late_get_the_module_of_their_time)
+{
+	begin();
+	layer(10, LAYER_ENTER, 3);
+	layer(20, LAYER_ENTER, 1);
+	layer(30, LAYER_LEAVE, 1);
+	layer(40, LAYER_LEAVE, 3);
+	rowtext_feed(0, 7, &r);
+	add_alloc(&r, 5, 0x1000, 16, POOL_PTA);
+	rowtext_feed(0, 7, &r);
+	add_alloc(&r, 15, 0x2000, 16, POOL_PTA);
+	rowtext_feed(0, 7, &r);
+	add_alloc(&r, 25, 0x3000, 16, POOL_PTA);
+	rowtext_feed(0, 7, &r);
+	add_free(&r, 35, 0x3000, POOL_PTA);
+	rowtext_feed(0, 7, &r);
+	add_alloc(&r, 45, 0x4000, 16, POOL_PTA);
+	gives(7, "M1 -\nM2 N::N\nM3 N:a.0:A\nF3 N:a.0:A temporary\nM4 -\n");
+	done();
+}
+
+TEST(layers, tensors_by_address)
+{
+	begin();
+	add_alloc(&r, 10, 0x1000, 512, POOL_PTA);
+	place(11, 1, 0x1000, 400);
+	place(12, 1, 0x1000, 400); /* told again after each step */
+	add_free(&r, 13, 0x1000, POOL_PTA);
+	gives(7, "M1 -\nF1 N:a.0:A/400\n");
+	add_alloc(&r, 20, 0x1000, 512, POOL_PTA);
+	for (unsigned i = 0; i < 2; i++) {
+		place(21, 1, 0x1000, 100);
+		place(22, 2, 0x1080, 100); /* several in one block: what is around them */
+	}
+	add_free(&r, 23, 0x1000, POOL_PTA);
+	gives(7, "M2 -\nF2 N:a:/200\n");
+	add_alloc(&r, 30, 0x1000, 512, POOL_PTA);
+	place(31, 1, 0x1000, 100);
+	place(32, 4, 0x1080, 600); /* of different models: the last; no more than there is */
+	place(33, 4, 0x9000, 1); /* nobody's */
+	add_free(&r, 34, 0x1000, POOL_PTA);
+	gives(7, "M3 -\nF3 M:a:B/512\n");
+	done();
+}
+
+TEST(layers, a_thread_begins_with_none)
+{
+	begin();
+	layer(10, LAYER_ENTER, 1);
+	RECORD(&r, REC_THREAD, rec_thread, 11, .tid = 7);
+	add_alloc(&r, 12, 0x1000, 16, POOL_PTA);
+	gives(7, "M1 -\n");
+	done();
+}
+
+TEST(layers, nesting_without_end)
+{
+	begin();
+	for (unsigned i = 0; i < 100000; i++)
+		layer(10 + i, LAYER_ENTER, 1 + i % 2);
+	add_alloc(&r, 200000, 0x1000, 16, POOL_PTA);
+	layer(200001, LAYER_LEAVE, 0);
+	add_alloc(&r, 200002, 0x2000, 16, POOL_PTA);
+	gives(7, "M1 N:a.1:A\nM2 -\n");
+	done();
+}
