@@ -75,6 +75,26 @@ struct analysis_options {
 				"How long to wait for a recorder that is still finishing its "     \
 				"files.")
 
+/* --by and --depth into a struct groups_options (memory/analysis/groups/groups.h). */
+#define ANALYSIS_GROUP_OPTIONS(type_, member_)                                                     \
+	{.name = "by",                                                                             \
+	 .kind = OPT_CHOICE,                                                                       \
+	 .arg = "WHAT",                                                                            \
+	 .choices = groups_by_names,                                                               \
+	 .offset = offsetof(type_, member_.by),                                                    \
+	 .default_text = "owner",                                                                  \
+	 .help = "How the memory is divided: owner; module (paths in the models of PyTorch, "      \
+		 "equal "                                                                          \
+		 "layers as one: h.*.mlp), line (the call site) or type (weights, gradients, "     \
+		 "optimizer states, activations), which need a recording with "                    \
+		 "--analysis=decompose."},                                                         \
+	{                                                                                          \
+		.name = "depth", .kind = OPT_UINT, .arg = "N", .min = 1, .max = 64,                \
+		.offset = offsetof(type_, member_.depth), .default_text = "4, without parameters", \
+		.help = "With --by=module: how many parts of a path are shown. A number that is "  \
+			"large enough shows each parameter."                                       \
+	}
+
 /* And --fail-on: what_ is the finding that counts, if_ says when there is one. */
 #define ANALYSIS_FAIL_OPTION(what_, if_)                                                           \
 	{                                                                                          \

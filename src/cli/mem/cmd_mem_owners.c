@@ -8,6 +8,7 @@
 struct owners_options {
 	struct analysis_options common; /* first */
 	struct owners_at at;
+	struct groups_options groups;
 };
 
 static int parse_at(struct args *a, const struct opt *opt, const char *value, struct err *err)
@@ -22,7 +23,9 @@ static struct analysis *make_analysis(void *options)
 {
 	struct owners_options *o = options;
 
-	return owners_new(&o->at);
+	struct analysis *a = owners_new(&o->at);
+	owners_group(a, &o->groups);
+	return a;
 }
 
 static int print_owners(const struct command *cmd, const char *path, void *options)
@@ -57,6 +60,7 @@ static const struct opt options[] = {
 	 .help = "Which moment: peak (of each device), end, step:N (the highest moment of that "
 		 "step), +12.5s or +300ms (after the first row), or a time in nanoseconds since "
 		 "the epoch, as rows have it."},
+	ANALYSIS_GROUP_OPTIONS(struct owners_options, groups),
 	ANALYSIS_OPTIONS,
 	OPT_END,
 };
@@ -64,6 +68,7 @@ static const struct opt options[] = {
 static const struct args_example examples[] = {
 	{"who holds the memory at the peak", "sonde mem owners memscopeDumpResults"},
 	{"in the middle of a run", "sonde mem owners --at=+90s memscopeDumpResults"},
+	{"which layers of the model", "sonde mem owners --by=module memscopeDumpResults"},
 	{"in step 20, for another program",
 	 "sonde mem owners --at=step:20 --json memscopeDumpResults"},
 	{NULL, NULL},

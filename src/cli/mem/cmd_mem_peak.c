@@ -47,6 +47,7 @@ static const struct opt options[] = {
 	 .offset = offsetof(struct peak_command, peak.limit_bytes),
 	 .help = "What a device may peak at in one process: bytes, or 60GiB, 900MiB, 60G "
 		 "(GiB), 64GB (of 1000). --fail-on=limit checks it."},
+	ANALYSIS_GROUP_OPTIONS(struct peak_command, peak.groups),
 	ANALYSIS_OPTIONS,
 	ANALYSIS_FAIL_OPTION("limit", "if a device peaked above --limit"),
 	OPT_END,
@@ -54,6 +55,7 @@ static const struct opt options[] = {
 
 static const struct args_example examples[] = {
 	{"what to make smaller", "sonde mem peak memscopeDumpResults"},
+	{"which layers of the model", "sonde mem peak --by=module memscopeDumpResults"},
 	{"in a CI job", "sonde mem peak --limit=30GiB --fail-on=limit memscopeDumpResults"},
 	{NULL, NULL},
 };

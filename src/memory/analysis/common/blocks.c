@@ -73,6 +73,7 @@ void blocks_free(struct blocks *b)
 		free(b->slabs[i]);
 	hmap_release(&b->by_pid);
 	text_numbers_release(&b->owners);
+	text_numbers_release(&b->layers);
 	stacks_release(&b->stacks);
 	free(b->processes);
 	free(b->slabs);
@@ -344,6 +345,16 @@ static void apply_owner(struct blocks *b, struct block *block, const struct fact
 						 UINT32_MAX);
 }
 
+static void apply_layer(struct blocks *b, struct block *block, const struct row *row)
+{
+	if (row->layer) {
+		block->layer =
+			text_numbers_find(&b->layers, row->layer, strlen(row->layer), UINT32_MAX);
+		block->tensor_bytes = row->tensor_bytes;
+	}
+	block->temporary = row->temporary;
+}
+
 static void note_reserved(struct block_pool *pool, const struct facts *f)
 {
 	if (f->total && f->total->kind == ATTR_NUMBER)
@@ -385,6 +396,7 @@ static void on_malloc(struct blocks *b, const struct row *row, struct block_chan
 	block->carried = f.carried;
 	block->mapping = f.alloc_type && node->pool.type == TYPE_HOST;
 	apply_owner(b, block, &f);
+	apply_layer(b, block, row);
 	uint64_t old = hmap_put(&p->state->by_key, block->key, (uintptr_t)block);
 	if (old != HMAP_NONE) { /* its free was not seen */
 		struct block *former = (struct block *)(uintptr_t)old;
@@ -438,6 +450,7 @@ static void on_free(struct blocks *b, const struct row *row, struct block_change
 	}
 	c->block = block;
 	apply_owner(b, block, &f);
+	apply_layer(b, block, row);
 	count_alive(block, false);
 	if (left) {
 		block->state = BLOCK_LEFT;

@@ -96,11 +96,14 @@ struct block {
 	struct block_pool *pool;
 	uint32_t stack; /* see stacks.h */
 	uint32_t owner; /* its number in `owners` */
+	uint32_t layer; /* its number in `layers`; 0: of no module */
 	uint32_t step; /* in which it was allocated */
 	uint8_t state; /* enum block_state */
 	bool shadow; /* was there when recording began; time_ns is that moment */
 	bool carried; /* was allocated before the part that was kept of the recording */
 	bool mapping; /* of host memory: was mapped, and not allocated */
+	bool temporary; /* was freed in the forward pass in which it was allocated */
+	uint64_t tensor_bytes; /* of a module's: what its tensors have of it, 0: not known */
 	struct block *next; /* of lists in here */
 	uint64_t own[4]; /* the analysis' own, 0 at first */
 };
@@ -136,6 +139,7 @@ struct blocks {
 	bool unordered; /* a row of blocks, operators or steps was older than its predecessor */
 	struct stacks stacks;
 	struct text_numbers owners;
+	struct text_numbers layers; /* see rec_layer */
 	/* blocks.c alone: */
 	size_t processes_cap;
 	struct hmap by_pid; /* the newest process of that pid */

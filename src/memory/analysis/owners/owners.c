@@ -19,6 +19,7 @@ enum reached { NOT_YET, RUNNING, DONE };
 struct owners {
 	struct analysis base;
 	struct owners_at at;
+	struct groups_options groups;
 	struct breakdown *breakdown;
 	uint64_t base_ns; /* OWNERS_AFTER counts from here */
 	bool unordered; /* an earlier row came after base_ns was known */
@@ -232,6 +233,7 @@ struct counted {
 	struct block_device *device;
 	struct breakdown_shares shares;
 	struct owner_tree tree;
+	struct groups groups;
 };
 
 static int larger_first(const void *pa, const void *pb)
@@ -262,6 +264,8 @@ static struct counted *count_devices(struct owners *o, size_t *out_n)
 				continue;
 			breakdown_count(o->breakdown, one.device, &one.shares);
 			owner_tree_build(&one.tree, o->breakdown, &one.shares);
+			if (o->groups.by != GROUPS_BY_OWNER)
+				groups_build(&one.groups, &o->groups, o->breakdown, &one.shares);
 			LIST_ADD(list, n, cap, one);
 		}
 	}
@@ -294,6 +298,7 @@ static void counted_free(struct counted *list, size_t n)
 	for (size_t i = 0; i < n; i++) {
 		breakdown_shares_release(&list[i].shares);
 		owner_tree_release(&list[i].tree);
+		groups_release(&list[i].groups);
 	}
 	free(list);
 }
@@ -330,6 +335,11 @@ int owners_reached(struct analysis *a, struct err *err)
 
 static void say_device(struct owners *o, const struct counted *d, struct buf *out)
 {
+	if (o->groups.by != GROUPS_BY_OWNER) {
+		groups_say(&d->groups, o->breakdown, d->device,
+			   o->at.when == OWNERS_PEAK ? "the peak of" : "the", out);
+		return;
+	}
 	breakdown_say_device(o->breakdown, d->device, true, out);
 	say(out, " held {}{}", BYTES(d->shares.bytes),
 	    TEXT(o->at.when == OWNERS_PEAK ? " at its peak" : ""));
@@ -346,7 +356,10 @@ static void print_device(struct owners *o, const struct counted *d, const struct
 	breakdown_say_device(o->breakdown, d->device, true, &heading);
 	say(&heading, ": {}", BYTES(d->shares.bytes));
 	report_heading(r, &heading);
-	owner_tree_text(&d->tree, r->style->top, r->out);
+	if (o->groups.by != GROUPS_BY_OWNER)
+		groups_print(&d->groups, r);
+	else
+		owner_tree_text(&d->tree, r->style->top, r->out);
 	breakdown_say_outside(d->device, &d->shares, r);
 }
 
@@ -389,6 +402,8 @@ static json_t *owners_json(struct analysis *a, unsigned top)
 
 		put_number(d, "owners_total", list[i].tree.nodes[0].nchildren);
 		json_object_set_new(d, "owners", owner_tree_json(&list[i].tree, top));
+		if (o->groups.by != GROUPS_BY_OWNER)
+			groups_put(d, &list[i].groups, &o->base.blocks->stacks, top);
 		json_array_append_new(devices, d);
 	}
 	json_object_set_new(answer, "devices", devices);
@@ -426,4 +441,9 @@ struct analysis *owners_new(const struct owners_at *at)
 	o->breakdown = breakdown_new();
 	o->base = (struct analysis){.ops = &owners_ops, .blocks = o->breakdown->blocks};
 	return &o->base;
+}
+
+void owners_group(struct analysis *a, const struct groups_options *o)
+{
+	((struct owners *)a)->groups = *o;
 }

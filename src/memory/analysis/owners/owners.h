@@ -8,6 +8,7 @@
 
 #include "base/err.h"
 #include "memory/analysis/common/analysis.h"
+#include "memory/analysis/groups/groups.h"
 
 enum owners_when {
 	OWNERS_PEAK, /* when the device held most */
@@ -27,6 +28,8 @@ struct owners_at {
 int owners_at_parse(const char *text, size_t len, struct owners_at *out, struct err *err);
 
 struct analysis *owners_new(const struct owners_at *at); /* NULL: the peak */
+/* The answer is to be by modules, lines or types; before it is asked for. */
+void owners_group(struct analysis *a, const struct groups_options *o);
 
 /* 0, or -ENODATA and what there is instead, when no row reached the moment. */
 int owners_reached(struct analysis *a, struct err *err);

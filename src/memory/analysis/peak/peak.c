@@ -127,6 +127,8 @@ static void describe_peak(struct peak *p, struct peak_device *d)
 		d->next = all.second;
 	breakdown_count(p->breakdown, d->device, &d->shares);
 	owner_tree_build(&d->tree, p->breakdown, &d->shares);
+	if (p->options.groups.by != GROUPS_BY_OWNER)
+		groups_build(&d->groups, &p->options.groups, p->breakdown, &d->shares);
 	SORT(d->shares.list, d->shares.n, heavier_first);
 	while (d->nblocks < d->shares.n && d->shares.list[d->nblocks].block)
 		d->nblocks++;
@@ -172,6 +174,7 @@ void peak_release_devices(struct peak_device *list, size_t n)
 	for (size_t i = 0; i < n; i++) {
 		breakdown_shares_release(&list[i].shares);
 		owner_tree_release(&list[i].tree);
+		groups_release(&list[i].groups);
 		free(list[i].sites);
 		free(list[i].places);
 	}

@@ -8,9 +8,11 @@
 #define SONDE_MEMORY_ANALYSIS_PEAK_PEAK_H
 
 #include "memory/analysis/common/analysis.h"
+#include "memory/analysis/groups/groups.h"
 
 struct peak_options {
 	uint64_t limit_bytes; /* a device that peaks above this is a finding; 0: none is */
+	struct groups_options groups; /* how the memory of the peak is divided */
 };
 
 struct analysis *peak_new(const struct peak_options *o); /* NULL: the defaults */

@@ -39,6 +39,7 @@ struct peak_device {
 	struct breakdown_shares shares; /* blocks, the largest first; then what is free */
 	size_t nblocks; /* of them */
 	struct owner_tree tree;
+	struct groups groups; /* none by owners */
 	struct call_site *sites; /* the largest first */
 	size_t nsites;
 	struct call_site *places; /* the same, merged */

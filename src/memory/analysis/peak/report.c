@@ -93,6 +93,16 @@ static void say_next(const struct peak_device *d, struct buf *out)
 		    BYTES(gain));
 }
 
+static void say_owners(struct peak *p, const struct peak_device *d, struct buf *out)
+{
+	breakdown_say_device(p->breakdown, d->device, true, out);
+	say(out, " peaked at {}", BYTES(peak_bytes(d)));
+	breakdown_say_when(p->breakdown, d->device, false, out);
+	say(out, d->shares.bytes ? ": " : "");
+	owner_tree_answer(&d->tree, out);
+	say(out, ".");
+}
+
 static void say_device(struct peak *p, const struct peak_device *d, struct buf *out)
 {
 	const struct block_process *process = d->device->process;
@@ -102,12 +112,10 @@ static void say_device(struct peak *p, const struct peak_device *d, struct buf *
 		p->base.processes && newest ? processes_find(p->base.processes, process->pid)
 					    : NULL;
 
-	breakdown_say_device(p->breakdown, d->device, true, out);
-	say(out, " peaked at {}", BYTES(peak_bytes(d)));
-	breakdown_say_when(p->breakdown, d->device, false, out);
-	say(out, d->shares.bytes ? ": " : "");
-	owner_tree_answer(&d->tree, out);
-	say(out, ".");
+	if (p->options.groups.by != GROUPS_BY_OWNER)
+		groups_say(&d->groups, p->breakdown, d->device, "the peak of", out);
+	else
+		say_owners(p, d, out);
 	if (peak_is_above_limit(p, d))
 		say(out, " That is {} above the limit of {}.",
 		    BYTES(peak_bytes(d) - p->options.limit_bytes), BYTES(p->options.limit_bytes));
@@ -252,8 +260,11 @@ static void print_device(struct peak *p, const struct peak_device *d, const stru
 	breakdown_say_when(p->breakdown, d->device, false, &heading);
 	report_heading(r, &heading);
 	print_pools(d, r);
-	report_say(r, "\n  By owner\n");
-	owner_tree_text(&d->tree, r->style->top, r->out);
+	report_say(r, "\n  By {}\n", TEXT(groups_by_names[p->options.groups.by]));
+	if (p->options.groups.by != GROUPS_BY_OWNER)
+		groups_print(&d->groups, r);
+	else
+		owner_tree_text(&d->tree, r->style->top, r->out);
 	breakdown_say_outside(d->device, &d->shares, r);
 	print_sites(p, d, r);
 	print_blocks(p, d, r);
@@ -338,6 +349,8 @@ static json_t *device_json(struct peak *p, const struct peak_device *d, unsigned
 	json_object_set_new(o, "next_highest", next_json(d));
 	put_number(o, "owners_total", d->tree.nodes[0].nchildren);
 	json_object_set_new(o, "owners", owner_tree_json(&d->tree, top));
+	if (p->options.groups.by != GROUPS_BY_OWNER)
+		groups_put(o, &d->groups, peak_stacks(p), top);
 	put_number(o, "places_total", d->nsites);
 	json_object_set_new(o, "places",
 			    fields_list(site_fields, d->sites, d->nsites < top ? d->nsites : top,

@@ -1,0 +1,364 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+#include "memory/analysis/groups/groups.h"
+
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "formats/json_value.h"
+#include "memory/analysis/common/breakdown_text.h"
+#include "memory/analysis/common/fields.h"
+
+#define MAX_PARTS 4 /* types, and further groups, in a sentence */
+#define MIN_SHARE 100 /* what has less is not in the sentence */
+#define TOLD_SHARE 4 /* equal modules are the answer if they have a quarter of it */
+
+const char *const groups_by_names[] = {"owner", "module", "line", "type", NULL};
+
+/* --- adding up --- */
+
+struct group *groups_add(struct groups *g, const char *name)
+{
+	LIST_ADD(g->list, g->n, g->cap, (struct group){.name = xstrdup(name), .depth = 1});
+	return &g->list[g->n - 1];
+}
+
+void group_merge(struct group *to, const struct group *from)
+{
+	to->bytes += from->bytes;
+	to->blocks += from->blocks;
+	for (size_t i = 0; i < GROUP_TYPES; i++)
+		to->sums.each[i] += from->sums.each[i];
+}
+
+static struct group *find_group(struct groups *g, struct text_numbers *names, const char *name)
+{
+	uint32_t known = names->count ? (uint32_t)names->count : 1;
+	uint32_t number = text_numbers_find(names, name, strlen(name), UINT32_MAX);
+
+	if (number >= known)
+		names->list[number].own = (uint32_t)g->n + 1, groups_add(g, name);
+	return &g->list[names->list[number].own - 1];
+}
+
+static void add_line(struct groups *g, struct text_numbers *names, const struct blocks *b,
+		     const struct breakdown_share *s)
+{
+	struct buf where = {0};
+
+	if (!stacks_where(&b->stacks, s->block->stack, &where) || !where.len) {
+		buf_release(&where);
+		return;
+	}
+	struct group *into = find_group(g, names, buf_str(&where));
+	if (!into->stack)
+		into->stack = s->block->stack;
+	group_add_share(into, b, s);
+	buf_release(&where);
+}
+
+/* Every share is in a group of the first level, or here. */
+static void add_rest(struct groups *g, const struct blocks *b, const struct breakdown_shares *s)
+{
+	struct group none = {.is_rest = true, .depth = 1}, unused = none;
+
+	for (size_t i = 0; i < s->n; i++) {
+		const struct block *block = s->list[i].block;
+		bool in_group = block && (g->options.by == GROUPS_BY_MODULE ? block->layer != 0
+									    : block->stack != 0);
+		if (!in_group)
+			group_add_share(block ? &none : &unused, b, &s->list[i]);
+	}
+	if (none.bytes) {
+		none.name = xstrdup(g->options.by == GROUPS_BY_MODULE ? "(no module)"
+								      : "(no call stack)");
+		LIST_ADD(g->list, g->n, g->cap, none);
+	}
+	if (unused.bytes) {
+		unused.name = xstrdup("(free inside the pools)");
+		LIST_ADD(g->list, g->n, g->cap, unused);
+	}
+}
+
+static void add_types(struct groups *g, const struct blocks *b, const struct breakdown_shares *s)
+{
+	for (size_t type = 0; type < GROUP_TYPES; type++)
+		groups_add(g, group_type_words(type));
+	for (size_t i = 0; i < s->n; i++) {
+		struct group one = {0};
+
+		group_add_share(&one, b, &s->list[i]);
+		for (size_t type = 0; type < GROUP_TYPES; type++) {
+			g->list[type].bytes += one.sums.each[type];
+			g->list[type].sums.each[type] += one.sums.each[type];
+			g->list[type].blocks += one.sums.each[type] && one.blocks;
+		}
+	}
+}
+
+/* Those inside another one have their place already. */
+static int larger_first(const void *pa, const void *pb)
+{
+	const struct group *a = pa, *b = pb;
+
+	return ORDER(a->is_rest, b->is_rest) ?: ORDER(b->bytes, a->bytes) ?: strcmp(a->name, b->name);
+}
+
+static void drop_empty(struct groups *g)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < g->n; i++) {
+		if (g->list[i].bytes)
+			g->list[n++] = g->list[i];
+		else
+			free(g->list[i].name);
+	}
+	g->n = n;
+}
+
+void groups_build(struct groups *g, const struct groups_options *o, struct breakdown *c,
+		  const struct breakdown_shares *s)
+{
+	struct text_numbers names = {0};
+
+	*g = (struct groups){.options = *o, .bytes = s->bytes};
+	if (o->by == GROUPS_BY_MODULE)
+		groups_add_modules(g, c->blocks, s);
+	for (size_t i = 0; o->by == GROUPS_BY_LINE && i < s->n; i++)
+		if (s->list[i].block && s->list[i].block->stack)
+			add_line(g, &names, c->blocks, &s->list[i]);
+	if (o->by == GROUPS_BY_TYPE)
+		add_types(g, c->blocks, s);
+	else
+		add_rest(g, c->blocks, s);
+	drop_empty(g);
+	if (o->by != GROUPS_BY_MODULE)
+		SORT(g->list, g->n, larger_first);
+	text_numbers_release(&names);
+}
+
+void groups_release(struct groups *g)
+{
+	for (size_t i = 0; i < g->n; i++)
+		free(g->list[i].name);
+	free(g->list);
+	*g = (struct groups){0};
+}
+
+/* --- the answer --- */
+
+/* "12 x 168 MiB", "12 x 100 KiB to 168 MiB"; nothing for a single one. */
+static void add_each(const struct group *g, struct buf *out)
+{
+	if (g->count < 2)
+		return;
+	say(out, "{} x {}", COUNT(g->count), BYTES(g->least_bytes));
+	if (g->most_bytes != g->least_bytes)
+		say(out, " to {}", BYTES(g->most_bytes));
+}
+
+/* Equal modules if they have much, else what has most. */
+static const struct group *group_to_tell(const struct groups *g)
+{
+	const struct group *most = NULL, *equal = NULL;
+
+	for (size_t i = 0; i < g->n; i++) {
+		const struct group *one = &g->list[i];
+
+		if (one->is_rest)
+			continue;
+		if (!most || one->bytes > most->bytes)
+			most = one;
+		if (one->count > 1 && (!equal || one->bytes > equal->bytes))
+			equal = one;
+	}
+	return equal && equal->bytes >= g->bytes / TOLD_SHARE ? equal : most;
+}
+
+static void say_types(const struct group *g, struct buf *out)
+{
+	union group_sums left = g->sums;
+
+	for (unsigned said = 0; said < MAX_PARTS; said++) {
+		size_t most = 0;
+
+		for (size_t i = 1; i < GROUP_TYPES; i++)
+			if (left.each[i] > left.each[most])
+				most = i;
+		if (!left.each[most])
+			return;
+		say(out, "{}{} {}", TEXT(said ? ", " : ": "), BYTES(left.each[most]),
+		    TEXT(group_type_words(most)));
+		left.each[most] = 0;
+	}
+}
+
+/* The largest that are neither inside of it nor around it. */
+static void say_others(const struct groups *g, const struct group *told, struct buf *out)
+{
+	unsigned said = 0;
+
+	for (size_t i = 0; i < g->n && said < MAX_PARTS - 1; i++) {
+		const struct group *one = &g->list[i];
+
+		if (one->depth > 1 || one->is_rest || one->bytes < g->bytes / MIN_SHARE)
+			continue;
+		size_t end = i + 1; /* of what is inside */
+		while (end < g->n && g->list[end].depth > 1)
+			end++;
+		if (told >= one && told < &g->list[end])
+			continue;
+		say(out, "{}{} {}", TEXT(said++ ? ", " : " Besides, "), PRINTABLE(one->name),
+		    TEXT("holds "));
+		say(out, "{}", BYTES(one->bytes));
+	}
+	say(out, said ? "." : "");
+}
+
+static void say_missing(const struct groups *g, struct buf *out)
+{
+	if (g->options.by == GROUPS_BY_MODULE)
+		say(out, "Modules are known of PyTorch, in recordings that were made with "
+			 "--analysis=decompose; a csv or db file has none.");
+	else
+		words_stacks_hint(out, false);
+}
+
+void groups_say(const struct groups *g, struct breakdown *c, struct block_device *d,
+		const char *moment, struct buf *out)
+{
+	const struct group *told = group_to_tell(g);
+	struct buf each = {0};
+
+	if (!told) {
+		breakdown_say_device(c, d, true, out);
+		say(out, " held {}; nothing is known about its {}s. ", BYTES(g->bytes),
+		    TEXT(groups_by_names[g->options.by]));
+		say_missing(g, out);
+		return;
+	}
+	say(out,
+	    g->options.by == GROUPS_BY_TYPE ? "{}: {} of {} {} of " : "{} holds {} of {} {} of ",
+	    PRINTABLE(told->name), BYTES(told->bytes), TEXT(moment), BYTES(g->bytes));
+	breakdown_say_device(c, d, false, out);
+	breakdown_say_when(c, d, false, out);
+	add_each(told, &each);
+	if (each.len)
+		say(out, ", {}", TEXT(buf_str(&each)));
+	say_types(told, out);
+	say(out, ".");
+	say_others(g, told, out);
+	buf_release(&each);
+}
+
+/* --- the table --- */
+
+static void add_cells(const struct groups *g, const struct group *one, struct table *t,
+		      const bool shown[GROUP_TYPES])
+{
+	struct buf cell = {0};
+
+	buf_addf(&cell, "%*s", (int)(one->depth - 1) * 2, "");
+	buf_add_str(&cell, one->name);
+	table_cell(t, &cell);
+	say(&cell, "{}", BYTES(one->bytes));
+	table_cell(t, &cell);
+	buf_addf(&cell, "%.1f %%", g->bytes ? (double)one->bytes * 100 / (double)g->bytes : 0);
+	table_cell(t, &cell);
+	for (size_t i = 0; i < GROUP_TYPES; i++) {
+		if (!shown[i])
+			continue;
+		if (one->sums.each[i])
+			say(&cell, "{}", BYTES(one->sums.each[i]));
+		table_cell(t, &cell);
+	}
+	add_each(one, &cell);
+	table_cell(t, &cell);
+	buf_release(&cell);
+}
+
+/* At most so many of each level that follow one another; tells how many more there are. */
+static bool is_listed(const struct groups *g, size_t i, unsigned top)
+{
+	size_t before = 0;
+
+	if (g->list[i].is_rest)
+		return true;
+	for (size_t k = i; k-- > 0 && g->list[k].depth >= g->list[i].depth;)
+		before += g->list[k].depth == g->list[i].depth;
+	return before < top;
+}
+
+void groups_print(const struct groups *g, const struct report *r)
+{
+	static const char *const titles_by[] = {"Owner", "Module", "Line", "Type"};
+	const char *titles[TABLE_COLUMNS + 6] = {titles_by[g->options.by], ">Bytes", ">Share"};
+	struct table t = {.titles = titles, .indent = 2};
+	bool shown[GROUP_TYPES] = {0};
+	size_t columns = 3, hidden_below = SIZE_MAX, left_out = 0;
+
+	for (size_t type = 0; type < GROUP_TYPES; type++) {
+		for (size_t i = 0; i < g->n && g->options.by != GROUPS_BY_TYPE; i++)
+			shown[type] |= g->list[i].sums.each[type] != 0;
+		shown[type] &= columns < TABLE_COLUMNS - 1;
+		if (shown[type])
+			titles[columns++] = group_type_title(type);
+	}
+	titles[columns] = "Each";
+	for (size_t i = 0; i < g->n; i++) {
+		if (g->list[i].depth <= hidden_below)
+			hidden_below = SIZE_MAX;
+		if (hidden_below == SIZE_MAX && !is_listed(g, i, r->style->top))
+			hidden_below = g->list[i].depth;
+		if (hidden_below == SIZE_MAX)
+			add_cells(g, &g->list[i], &t, shown);
+		else
+			left_out++;
+	}
+	report_table(r, &t);
+	if (left_out)
+		report_say(r, "  and {} more (--top)\n", COUNT(left_out));
+}
+
+/* --- JSON --- */
+
+static const struct field type_fields[] = {
+	FIELDS(struct group_types, weight, buffer, gradient, optimizer_state, kv_cache, activation,
+	       temporary, backward, optimizer, other, rounding),
+	FIELD("free", struct group_types, free_in_pools),
+	{0},
+};
+
+static const struct field group_fields[] = {
+	FIELD("name", struct group, name),
+	FIELDS(struct group, depth, count, bytes, blocks, least_bytes, most_bytes),
+	OBJECT("types", type_fields, struct group, sums.of),
+	{0},
+};
+
+static json_t *group_json(const struct groups *g, const struct group *one,
+			  const struct stacks *stacks)
+{
+	json_t *o = fields_object(group_fields, one, NULL);
+
+	put_bool(o, "rest", one->is_rest);
+	if (g->options.by == GROUPS_BY_LINE)
+		put_stack(o, stacks, one->stack);
+	return o;
+}
+
+void groups_put(json_t *o, const struct groups *g, const struct stacks *stacks, unsigned top)
+{
+	json_t *list = json_array();
+	size_t hidden_below = SIZE_MAX;
+
+	for (size_t i = 0; i < g->n; i++) {
+		if (g->list[i].depth <= hidden_below)
+			hidden_below = is_listed(g, i, top) ? SIZE_MAX : g->list[i].depth;
+		if (hidden_below == SIZE_MAX)
+			json_array_append_new(list, group_json(g, &g->list[i], stacks));
+	}
+	put_text(o, "by", groups_by_names[g->options.by]);
+	put_number(o, "groups_total", g->n);
+	json_object_set_new(o, "groups", list);
+}

@@ -1,0 +1,341 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * Modules of models. First a tree of all modules that blocks name, each with what it holds at the
+ * moment; then modules that are numbered (h.0, h.1, …) and equal become one group, h.*. Modules are
+ * equal if the weights inside of them are, by name and bytes; without weights, if they are of one
+ * class. If only some of them are equal, the group says which: h.{1-11}.
+ */
+#include "memory/analysis/groups/groups.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <xxhash.h>
+
+#define MAX_DEPTH 64 /* parts of a path; what is deeper is one part */
+#define USUAL_DEPTH 4
+
+struct module {
+	const char *name, *class_name; /* borrowed: text up to a . or : */
+	size_t len, class_len;
+	size_t parent, first_child, next; /* 0: none */
+	uint64_t weights; /* hash of those inside; 0: there are none */
+	struct group held; /* with all that is inside */
+};
+
+struct modules {
+	struct module *list; /* the first is around all of them */
+	size_t n, cap;
+	struct hmap children; /* of parent and name */
+	bool several; /* models: their names stand first */
+	bool parameters; /* have groups of their own */
+	unsigned depth;
+	struct groups *out;
+};
+
+/* --- the tree --- */
+
+static size_t child_of(struct modules *m, size_t parent, const char *name, size_t len)
+{
+	uint64_t key = XXH3_64bits_withSeed(name, len, parent);
+	uint64_t found = hmap_get(&m->children, key);
+
+	if (found != HMAP_NONE)
+		return found;
+	hmap_put(&m->children, key, m->n);
+	struct module new = {
+		.name = name, .len = len, .parent = parent, .next = m->list[parent].first_child};
+	m->list[parent].first_child = m->n;
+	LIST_ADD(m->list, m->n, m->cap, new);
+	return m->n - 1;
+}
+
+/* The module of a text, `model:path:class`; made if it is new. */
+static size_t module_of(struct modules *m, const char *text)
+{
+	size_t model = strcspn(text, ":"), at = 0;
+	const char *path = text + model + (text[model] == ':');
+	const char *end = path + strcspn(path, ":");
+
+	if (model && (m->several || path == end))
+		at = child_of(m, at, text, model);
+	for (unsigned depth = 0; path < end; depth++) {
+		size_t len = depth < MAX_DEPTH ? strcspn(path, ".:") : (size_t)(end - path);
+		at = child_of(m, at, path, len);
+		path += len + (path[len] == '.');
+	}
+	if (*end && end[1] && !m->list[at].class_len) {
+		m->list[at].class_name = end + 1;
+		m->list[at].class_len = strlen(end + 1);
+	}
+	return at;
+}
+
+static bool has_several_models(const struct blocks *b)
+{
+	const char *first = NULL;
+	size_t len = 0;
+
+	for (uint32_t i = 1; i < b->layers.count; i++) {
+		const char *text = text_numbers_text(&b->layers, i);
+		size_t n = strcspn(text, ":");
+
+		if (!n)
+			continue;
+		if (first && (n != len || memcmp(first, text, n) != 0))
+			return true;
+		first = text;
+		len = n;
+	}
+	return false;
+}
+
+static uint64_t hash_pair(uint64_t a, uint64_t b)
+{
+	uint64_t both[] = {a, b};
+
+	return XXH3_64bits(both, sizeof(both));
+}
+
+/* Those inside come behind: from the last on, each is complete when it is added to its parent. */
+static void sum_up(struct modules *m)
+{
+	for (size_t i = m->n - 1; i > 0; i--) {
+		struct module *at = &m->list[i], *parent = &m->list[at->parent];
+		uint64_t own = at->held.sums.of.weight;
+
+		if (!at->first_child && own)
+			at->weights = hash_pair(own, 1);
+		if (at->weights)
+			parent->weights += hash_pair(at->weights, XXH3_64bits(at->name, at->len));
+		group_merge(&parent->held, &at->held);
+	}
+}
+
+/* --- folding --- */
+
+/* Modules that are one group. */
+struct fold {
+	size_t *at;
+	size_t n, cap;
+};
+
+static bool is_numbered(const struct module *m)
+{
+	for (size_t i = 0; i < m->len; i++)
+		if (m->name[i] < '0' || m->name[i] > '9')
+			return false;
+	return m->len && m->len < 8;
+}
+
+static unsigned number_of(const struct module *m)
+{
+	return (unsigned)strtoul(m->name, NULL, 10);
+}
+
+static bool are_equal(const struct module *a, const struct module *b)
+{
+	if (a->weights || b->weights)
+		return a->weights == b->weights;
+	return a->class_len == b->class_len &&
+	       (!a->class_len || !memcmp(a->class_name, b->class_name, a->class_len));
+}
+
+static bool has_name(const struct module *a, const struct module *b)
+{
+	return a->len == b->len && !memcmp(a->name, b->name, a->len);
+}
+
+static uint64_t fold_bytes(const struct modules *m, const struct fold *f)
+{
+	uint64_t bytes = 0;
+
+	for (size_t i = 0; i < f->n; i++)
+		bytes += m->list[f->at[i]].held.bytes;
+	return bytes;
+}
+
+struct folds {
+	struct fold *list;
+	size_t n, cap;
+};
+
+/* The one that a child belongs to; NULL: a new one. */
+static struct fold *fold_for(const struct modules *m, const struct folds *all, size_t child)
+{
+	const struct module *c = &m->list[child];
+
+	for (size_t i = 0; i < all->n; i++) {
+		const struct module *first = &m->list[all->list[i].at[0]];
+		if (has_name(first, c) ||
+		    (is_numbered(first) && is_numbered(c) && are_equal(first, c)))
+			return &all->list[i];
+	}
+	return NULL;
+}
+
+static void fold_child(const struct modules *m, struct folds *all, size_t child)
+{
+	struct fold *f = fold_for(m, all, child);
+
+	if (!m->list[child].held.bytes)
+		return;
+	if (!f) {
+		LIST_ADD(all->list, all->n, all->cap, (struct fold){0});
+		f = &all->list[all->n - 1];
+	}
+	LIST_ADD(f->at, f->n, f->cap, child);
+}
+
+static int by_bytes(const void *pa, const void *pb, void *arg)
+{
+	const struct fold *a = pa, *b = pb;
+
+	return ORDER(fold_bytes(arg, b), fold_bytes(arg, a)) ?: ORDER(a->at[0], b->at[0]);
+}
+
+static int by_value(const void *pa, const void *pb)
+{
+	return ORDER(*(const unsigned *)pa, *(const unsigned *)pb);
+}
+
+/* "1-3,7" */
+static void add_numbers(const struct modules *m, const struct fold *f, struct buf *out)
+{
+	unsigned *numbers = xcalloc(f->n, sizeof(*numbers));
+
+	for (size_t i = 0; i < f->n; i++)
+		numbers[i] = number_of(&m->list[f->at[i]]);
+	SORT(numbers, f->n, by_value);
+	for (size_t i = 0, k; i < f->n; i = k) {
+		for (k = i + 1; k < f->n && numbers[k] <= numbers[k - 1] + 1; k++)
+			;
+		buf_addf(out, "%s%u", i ? "," : "", numbers[i]);
+		if (numbers[k - 1] > numbers[i])
+			buf_addf(out, "-%u", numbers[k - 1]);
+	}
+	free(numbers);
+}
+
+/* Is the fold all that its parents have of numbered modules? */
+static bool is_all(const struct modules *m, const struct folds *all, const struct fold *f)
+{
+	for (size_t i = 0; i < all->n; i++)
+		if (&all->list[i] != f && is_numbered(&m->list[all->list[i].at[0]]))
+			return false;
+	return true;
+}
+
+static void add_name(const struct modules *m, const struct folds *all, const struct fold *f,
+		     struct buf *path)
+{
+	const struct module *first = &m->list[f->at[0]];
+	bool same = true;
+
+	for (size_t i = 1; i < f->n; i++)
+		same = same && has_name(first, &m->list[f->at[i]]);
+	if (path->len)
+		buf_add_char(path, '.');
+	if (same) {
+		buf_add(path, first->name, first->len);
+	} else if (is_all(m, all, f)) {
+		buf_add_char(path, '*');
+	} else {
+		buf_add_char(path, '{');
+		add_numbers(m, f, path);
+		buf_add_char(path, '}');
+	}
+}
+
+static void add_group(struct modules *m, const struct fold *f, unsigned depth, struct buf *path)
+{
+	struct group *g = groups_add(m->out, buf_str(path));
+
+	g->depth = depth;
+	g->count = f->n;
+	g->least_bytes = UINT64_MAX;
+	for (size_t i = 0; i < f->n; i++) {
+		const struct group *one = &m->list[f->at[i]].held;
+		group_merge(g, one);
+		g->least_bytes = one->bytes < g->least_bytes ? one->bytes : g->least_bytes;
+		g->most_bytes = one->bytes > g->most_bytes ? one->bytes : g->most_bytes;
+	}
+}
+
+/* And not a parameter. */
+static bool is_module(const struct module *m)
+{
+	return m->class_len || m->first_child;
+}
+
+static void fold_children(const struct modules *m, const struct fold *f, struct folds *out)
+{
+	for (size_t i = 0; i < f->n; i++) {
+		size_t child = m->list[f->at[i]].first_child;
+
+		for (; child; child = m->list[child].next)
+			if (m->parameters || is_module(&m->list[child]))
+				fold_child(m, out, child);
+	}
+	if (out->n)
+		qsort_r(out->list, out->n, sizeof(*out->list), by_bytes, (void *)m);
+}
+
+/* One group says all if the only one inside of it has all of its bytes. */
+static bool says_nothing(const struct modules *m, const struct fold *f, const struct folds *inside)
+{
+	return inside->n == 1 && fold_bytes(m, f) == fold_bytes(m, &inside->list[0]);
+}
+
+static void list_folds(struct modules *m, const struct folds *all, unsigned parts, unsigned depth,
+		       struct buf *path)
+{
+	for (size_t i = 0; i < all->n; i++) {
+		struct folds inside = {0};
+		size_t len = path->len;
+
+		add_name(m, all, &all->list[i], path);
+		if (parts < m->depth)
+			fold_children(m, &all->list[i], &inside);
+		bool skip = says_nothing(m, &all->list[i], &inside);
+		if (!skip)
+			add_group(m, &all->list[i], depth, path);
+		list_folds(m, &inside, parts + 1, depth + !skip, path);
+		path->len = len;
+		for (size_t k = 0; k < inside.n; k++)
+			free(inside.list[k].at);
+		free(inside.list);
+	}
+}
+
+void groups_add_modules(struct groups *g, const struct blocks *b, const struct breakdown_shares *s)
+{
+	struct modules m = {.several = has_several_models(b),
+			    .parameters = g->options.depth != 0,
+			    .depth = g->options.depth ? g->options.depth : USUAL_DEPTH,
+			    .out = g};
+	size_t root = 0, *of_layer = xcalloc(b->layers.count + 1, sizeof(*of_layer));
+	struct fold all = {&root, 1, 1};
+	struct folds top = {0};
+	struct buf path = {0};
+
+	LIST_ADD(m.list, m.n, m.cap, (struct module){.name = ""});
+	for (uint32_t i = 1; i < b->layers.count; i++)
+		of_layer[i] = module_of(&m, text_numbers_text(&b->layers, i));
+	for (size_t i = 0; i < s->n; i++)
+		if (s->list[i].block && s->list[i].block->layer)
+			group_add_share(&m.list[of_layer[s->list[i].block->layer]].held, b,
+					&s->list[i]);
+	sum_up(&m);
+	g->has_modules = m.n > 1;
+	m.parameters = true; /* of the model itself */
+	fold_children(&m, &all, &top);
+	m.parameters = g->options.depth != 0;
+	list_folds(&m, &top, 1, 1, &path);
+	for (size_t k = 0; k < top.n; k++)
+		free(top.list[k].at);
+	free(top.list);
+	free(m.list);
+	free(of_layer);
+	hmap_release(&m.children);
+	buf_release(&path);
+}

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/* What a block is for, by the labels of its owner. */
+#include "memory/analysis/groups/groups.h"
+
+#define TYPE(member_) (offsetof(struct group_types, member_) / sizeof(uint64_t))
+
+static const struct {
+	const char *words, *title;
+} types[GROUP_TYPES] = {
+	[TYPE(weight)] = {"weights", ">Weights"},
+	[TYPE(buffer)] = {"buffers", ">Buffers"},
+	[TYPE(gradient)] = {"gradients", ">Gradients"},
+	[TYPE(optimizer_state)] = {"optimizer states", ">States"},
+	[TYPE(kv_cache)] = {"KV cache", ">KV cache"},
+	[TYPE(activation)] = {"activations", ">Activations"},
+	[TYPE(temporary)] = {"temporaries of the forward pass", ">Temporary"},
+	[TYPE(backward)] = {"what backward allocated", ">Backward"},
+	[TYPE(optimizer)] = {"what the optimizer's steps allocated", ">Optimizer"},
+	[TYPE(other)] = {"other memory", ">Other"},
+	[TYPE(rounding)] = {"rounding of the allocator", ">Rounding"},
+	[TYPE(free_in_pools)] = {"free inside the pools", ">Free"},
+};
+
+static const struct {
+	const char *label;
+	size_t type;
+} labels[] = {
+	{"weight", TYPE(weight)},	  {"weights", TYPE(weight)},
+	{"sharded_weight", TYPE(weight)}, {"buffer", TYPE(buffer)},
+	{"gradient", TYPE(gradient)},	  {"optimizer_state", TYPE(optimizer_state)},
+	{"kv_cache", TYPE(kv_cache)},	  {"activation", TYPE(activation)},
+	{"backward", TYPE(backward)},	  {"optimizer", TYPE(optimizer)},
+};
+
+const char *group_type_words(size_t type)
+{
+	return types[type].words;
+}
+
+const char *group_type_title(size_t type)
+{
+	return types[type].title;
+}
+
+static size_t label_type(const char *label, size_t len)
+{
+	for (size_t i = 0; i < sizeof(labels) / sizeof(labels[0]); i++)
+		if (strlen(labels[i].label) == len && !memcmp(labels[i].label, label, len))
+			return labels[i].type;
+	return TYPE(other);
+}
+
+/* By the first label that says it. */
+static size_t owner_type(const char *owner)
+{
+	size_t type = TYPE(other);
+
+	for (const char *at = owner; *at && type == TYPE(other);) {
+		size_t len = strcspn(at, "@");
+
+		type = label_type(at, len);
+		at += len + (at[len] == '@');
+	}
+	return type;
+}
+
+void group_add_share(struct group *g, const struct blocks *b, const struct breakdown_share *s)
+{
+	const struct block *block = s->block;
+	uint64_t tensors = s->bytes;
+	size_t type = TYPE(free_in_pools);
+
+	if (block) {
+		type = owner_type(text_numbers_text(&b->owners, block->owner));
+		if (type == TYPE(activation) && block->temporary)
+			type = TYPE(temporary);
+		if (block->tensor_bytes && block->tensor_bytes < tensors)
+			tensors = block->tensor_bytes;
+	}
+	g->sums.each[type] += tensors;
+	g->sums.of.rounding += s->bytes - tensors;
+	g->bytes += s->bytes;
+	g->blocks += block != NULL;
+}

@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+#include "memory/analysis/groups/groups.h"
+#include "memory/analysis/owners/owners.h"
+#include "memory/analysis/peak/peak.h"
+
+#include "breakdown_rows.h"
+
+static uint64_t next_ms, next_id;
+
+static struct analysis *make(unsigned by, unsigned depth)
+{
+	struct analysis *a = owners_new(NULL);
+
+	next_ms = next_id = 0;
+	owners_group(a, &(struct groups_options){by, depth});
+	return a;
+}
+
+/* A block of a module; returns its id. */
+static uint64_t hold(struct analysis *a, const char *layer, const char *owner, uint64_t bytes,
+		     uint64_t tensor_bytes)
+{
+	struct row r = base_row(ROW_MALLOC, TYPE_PTA, 0, ++next_ms);
+
+	r.device = 0;
+	r.has_ptr = true;
+	r.ptr = 0x10000 * ++next_id;
+	r.layer = layer;
+	r.tensor_bytes = tensor_bytes;
+	row_attr_number(&r, ATTR_ALLOCATION_ID, next_id);
+	row_attr_number(&r, ATTR_SIZE, bytes);
+	row_attr_text(&r, ATTR_OWNER, owner, strlen(owner));
+	a->ops->row(a, &r);
+	return next_id;
+}
+
+/* It ends, in the forward pass in which it began. */
+static void drop(struct analysis *a, uint64_t id)
+{
+	struct row r = base_row(ROW_FREE, TYPE_PTA, 0, ++next_ms);
+
+	r.device = 0;
+	r.has_ptr = true;
+	r.ptr = 0x10000 * id;
+	r.temporary = true;
+	row_attr_number(&r, ATTR_ALLOCATION_ID, id);
+	a->ops->row(a, &r);
+}
+
+/* "h.* 300 2x, h.*.a 200": names, bytes and counts in order. */
+static const char *groups_of(struct analysis *a)
+{
+	static struct buf b;
+	json_t *o = a->ops->json(a, 1000), *g;
+	size_t i;
+
+	buf_clear(&b);
+	json_array_foreach(at(o, "devices.0.groups"), i, g)
+	{
+		buf_addf(&b, "%s%s %lld", i ? ", " : "", STR(g, "name"), NUM(g, "bytes"));
+		if (NUM(g, "count") > 1)
+			buf_addf(&b, " %lldx", NUM(g, "count"));
+	}
+	json_decref(o);
+	return buf_str(&b);
+}
+
+static void hold_blocks(struct analysis *a, unsigned n)
+{
+	static char texts[16][2][64];
+
+	for (unsigned i = 0; i < n; i++) {
+		snprintf(texts[i][0], 64, "N:h.%u.mlp.w:", i);
+		snprintf(texts[i][1], 64, "N:h.%u.mlp:MLP", i);
+		hold(a, texts[i][0], "PTA@weight", 512, 400);
+		hold(a, texts[i][1], "PTA@activation", 100, 0);
+	}
+}
+
+TEST(groups, equal_layers_are_one)
+{
+	struct analysis *a = make(GROUPS_BY_MODULE, 0);
+
+	hold_blocks(a, 12);
+	hold(a, "N:head.weight:", "PTA@weight", 1024, 1000);
+	hold(a, NULL, "PTA@backward", 50, 0);
+	CHECK_STR(groups_of(a), "h.*.mlp 7344 12x, head 1024, (no module) 50");
+	CHECK_STR(answer_of(a),
+		  "h.*.mlp holds 7.17 KiB of the peak of 8.22 KiB of device 0 25.0 ms after the "
+		  "start, 12 x 612 B: 4.69 KiB weights, 1.31 KiB rounding of the allocator, 1.17 "
+		  "KiB activations. Besides, head holds 1.00 KiB.");
+	json_t *o = a->ops->json(a, 10);
+	CHECK_INT(NUM(o, "devices.0.groups.0.types.weight"), 4800);
+	CHECK_INT(NUM(o, "devices.0.groups.0.types.rounding"), 1344);
+	CHECK_INT(NUM(o, "devices.0.groups.0.least_bytes"), 612);
+	CHECK_STR(STR(o, "devices.0.by"), "module");
+	json_decref(o);
+	CHECK_HAS(text_of(a), "12 x 612 B");
+	analysis_free(a);
+	a = make(GROUPS_BY_MODULE, 9); /* with parameters */
+	hold_blocks(a, 2);
+	CHECK_STR(groups_of(a), "h.*.mlp 1224 2x, h.*.mlp.w 1024 2x");
+	analysis_free(a);
+	a = make(GROUPS_BY_MODULE, 1);
+	hold_blocks(a, 2);
+	CHECK_STR(groups_of(a), "h 1224");
+	analysis_free(a);
+}
+
+TEST(groups, layers_that_differ_are_named)
+{
+	struct analysis *a = make(GROUPS_BY_MODULE, 0);
+
+	hold_blocks(a, 4);
+	hold(a, "N:h.2.mlp.more:", "PTA@weight", 512, 0);
+	hold(a, "N:h.9.mlp:Other", "PTA@activation", 7, 0);
+	CHECK_STR(groups_of(a), "h 2967, h.{0-1,3}.mlp 1836 3x, h.2.mlp 1124, h.9.mlp 7");
+	analysis_free(a);
+	a = make(GROUPS_BY_MODULE, 0); /* without weights classes tell */
+	hold(a, "N:s.0:ReLU", "PTA@activation", 10, 0);
+	hold(a, "N:s.1:Tanh", "PTA@activation", 11, 0);
+	hold(a, "N:s.2:ReLU", "PTA@activation", 12, 0);
+	CHECK_STR(groups_of(a), "s 33, s.{0,2} 22 2x, s.1 11");
+	analysis_free(a);
+}
+
+TEST(groups, several_models_have_their_names_in_front)
+{
+	struct analysis *a = make(GROUPS_BY_MODULE, 0);
+
+	hold(a, "G:a:A", "PTA@activation", 10, 0);
+	hold(a, "G::G", "PTA@activation", 1, 0);
+	hold(a, ":Loss:Loss", "PTA@activation", 5, 0);
+	CHECK_STR(groups_of(a), "a 10, Loss 5, G 1");
+	hold(a, "D:a:A", "PTA@activation", 20, 0);
+	CHECK_STR(groups_of(a), "D.a 20, G 11, G.a 10, Loss 5");
+	analysis_free(a);
+}
+
+TEST(groups, temporaries_are_known_when_they_are_freed)
+{
+	struct analysis *a = make(GROUPS_BY_TYPE, 0);
+	uint64_t id = hold(a, "N:a:A", "PTA@activation", 100, 0);
+
+	hold(a, "N:a:A", "PTA@activation@ops", 10, 0);
+	CHECK_STR(groups_of(a), "activations 110");
+	drop(a, id);
+	hold(a, "N:a:A", "PTA@user", 1, 0);
+	CHECK_STR(groups_of(a), "temporaries of the forward pass 100, activations 10");
+	analysis_free(a);
+}
+
+TEST(groups, by_line)
+{
+	struct analysis *a = make(GROUPS_BY_LINE, 0);
+	static const char one[] = "libjob.so(one+0x1) [0x1]", two[] = "libjob.so(two+0x1) [0x2]";
+
+	take(a, 1, BLK(TYPE_PTA, 1, 0x1000, 10, "PTA@weight", .c_stack = one));
+	take(a, 2, BLK(TYPE_PTA, 2, 0x2000, 20, "PTA@gradient", .c_stack = two));
+	take(a, 3, BLK(TYPE_PTA, 3, 0x3000, 30, "PTA@gradient", .c_stack = one));
+	take(a, 4, BLK(TYPE_PTA, 4, 0x4000, 4, "PTA@gradient"));
+	CHECK_STR(groups_of(a), "one (libjob.so) 40, two (libjob.so) 20, (no call stack) 4");
+	analysis_free(a);
+}
+
+TEST(groups, nothing_known)
+{
+	struct analysis *a = make(GROUPS_BY_MODULE, 0);
+
+	take(a, 1, BLK(TYPE_HAL, 1, 0x1000, 100, "CANN@HCCL"));
+	CHECK_HAS(answer_of(a), "Device 0 held 100 B; nothing is known about its modules.");
+	CHECK_HAS(answer_of(a), "--analysis=decompose");
+	analysis_free(a);
+}
+
+TEST(groups, of_the_peak)
+{
+	struct analysis *a = peak_new(&(struct peak_options){.groups = {.by = GROUPS_BY_MODULE}});
+
+	next_ms = next_id = 0;
+	hold_blocks(a, 3);
+	CHECK_HAS(answer_of(a), "h.*.mlp holds 1.79 KiB of the peak of 1.79 KiB of device 0");
+	CHECK_HAS(text_of(a), "By module\n");
+	CHECK_STR(groups_of(a), "h.*.mlp 1836 3x");
+	analysis_free(a);
+}
