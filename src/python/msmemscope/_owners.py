@@ -139,10 +139,10 @@ def _module_hooks(torch, is_compiling, is_sure):
     def before_forward(module, args):
         if is_compiling():
             return
-        if not (_here.forward and is_sure and _here.root != id(module)):
-            _open_forward(torch, module, _call_frame(sys._getframe(1)))
         if not is_sure:
-            _note_call(module, _call_frame(sys._getframe(1)))
+            _begin_call(torch, module, _call_frame(sys._getframe(1)))
+        elif not _here.forward or _here.root == id(module):
+            _open_forward(torch, module, _call_frame(sys._getframe(1)))
         if not enter(module):
             _enter_unknown(module)
 
@@ -195,8 +195,8 @@ def _enter_unknown(module):
 
 
 @_guard
-def _note_call(module, frame):
-    """Ends the calls that an exception ended and the program caught inside of the model."""
+def _begin_call(torch, module, frame):
+    """Ends first the calls that an exception has ended. What runs inside of one is not asked."""
     while _here.calls and (
         _here.calls[-1][0] == id(frame) or not _is_running(_here.calls[-1][0])
     ):
@@ -204,6 +204,10 @@ def _note_call(module, frame):
         _here.calls = _here.calls[:-1]
         if ended is not None:
             _sonde.layer_leave(ended)
+    if not _here.calls:
+        if _here.forward:  # ended, even if another call has got its frame
+            _close_forward()
+        _open_forward(torch, module, frame)
     _here.calls += ((id(frame), weakref.ref(module)),)
 
 
