@@ -224,6 +224,20 @@ static void say_missing(const struct groups *g, struct buf *out)
 		words_stacks_hint(out, false);
 }
 
+static void say_all_types(const struct groups *g, struct breakdown *c, struct block_device *d,
+			  struct buf *out)
+{
+	struct group all = {0};
+
+	for (size_t i = 0; i < g->n; i++)
+		group_merge(&all, &g->list[i]);
+	breakdown_say_device(c, d, true, out);
+	say(out, " held {}", BYTES(g->bytes));
+	breakdown_say_when(c, d, false, out);
+	say_types(&all, out);
+	say(out, ".");
+}
+
 void groups_say(const struct groups *g, struct breakdown *c, struct block_device *d,
 		const char *moment, struct buf *out)
 {
@@ -237,9 +251,12 @@ void groups_say(const struct groups *g, struct breakdown *c, struct block_device
 		say_missing(g, out);
 		return;
 	}
-	say(out,
-	    g->options.by == GROUPS_BY_TYPE ? "{}: {} of {} {} of " : "{} holds {} of {} {} of ",
-	    PRINTABLE(told->name), BYTES(told->bytes), TEXT(moment), BYTES(g->bytes));
+	if (g->options.by == GROUPS_BY_TYPE) {
+		say_all_types(g, c, d, out);
+		return;
+	}
+	say(out, "{} holds {} of {} {} of ", PRINTABLE(told->name), BYTES(told->bytes),
+	    TEXT(moment), BYTES(g->bytes));
 	breakdown_say_device(c, d, false, out);
 	breakdown_say_when(c, d, false, out);
 	add_each(told, &each);
@@ -254,7 +271,7 @@ void groups_say(const struct groups *g, struct breakdown *c, struct block_device
 /* --- the table --- */
 
 static void add_cells(const struct groups *g, const struct group *one, struct table *t,
-		      const bool shown[GROUP_TYPES])
+		      const bool shown[GROUP_TYPES], bool each)
 {
 	struct buf cell = {0};
 
@@ -272,8 +289,10 @@ static void add_cells(const struct groups *g, const struct group *one, struct ta
 			say(&cell, "{}", BYTES(one->sums.each[i]));
 		table_cell(t, &cell);
 	}
-	add_each(one, &cell);
-	table_cell(t, &cell);
+	if (each) {
+		add_each(one, &cell);
+		table_cell(t, &cell);
+	}
 	buf_release(&cell);
 }
 
@@ -304,14 +323,16 @@ void groups_print(const struct groups *g, const struct report *r)
 		if (shown[type])
 			titles[columns++] = group_type_title(type);
 	}
-	titles[columns] = "Each";
+	for (size_t i = 0; i < g->n; i++)
+		if (g->list[i].count > 1)
+			titles[columns] = "Each";
 	for (size_t i = 0; i < g->n; i++) {
 		if (g->list[i].depth <= hidden_below)
 			hidden_below = SIZE_MAX;
 		if (hidden_below == SIZE_MAX && !is_listed(g, i, r->style->top))
 			hidden_below = g->list[i].depth;
 		if (hidden_below == SIZE_MAX)
-			add_cells(g, &g->list[i], &t, shown);
+			add_cells(g, &g->list[i], &t, shown, titles[columns]);
 		else
 			left_out++;
 	}
