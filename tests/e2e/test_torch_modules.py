@@ -122,6 +122,24 @@ def test_answers(recorded):
 
 
 @torches
+def test_compare(recorded):
+    """Two runs, by what their modules hold at the peak."""
+    one, other = recorded.cases["training"][0], recorded.cases["threads"][0]
+    same = json.loads(recorded.ask(one, "compare", "--by=module", "--json", one.recording))
+    assert same["identical"] and not same["groups"] and same["incomplete"] is None
+    words = ["compare", "--by=module", "--depth=2", "--json", "--top=1000"]
+    answer = json.loads(recorded.ask(one, *words, other.recording))
+    assert not answer["identical"] and answer["what"] == "module"
+    (device,) = answer["devices"]
+    first = [g for g in answer["groups"] if g["depth"] == 1]
+    assert sum(g["diff_bytes"] for g in first) == device["diff_bytes"]
+    for group in answer["groups"]:
+        assert sum(group["types"].values()) == group["diff_bytes"], group
+    text = recorded.ask(one, "compare", "--by=module", other.recording)
+    assert "than in base at the peak of host memory" in text
+
+
+@torches
 def test_dumps_are_unchanged(recorded):
     """A dump has no place for modules."""
     job, _, _ = recorded.cases["training"]

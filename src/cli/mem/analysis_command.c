@@ -74,7 +74,7 @@ static bool next_note(struct buf *notes, size_t *at, struct buf *out)
 	return *at <= notes->len;
 }
 
-static void add_notes(struct buf *notes, struct buf *text)
+void analysis_add_notes(struct buf *notes, struct buf *text)
 {
 	struct buf note = {0};
 
@@ -83,7 +83,7 @@ static void add_notes(struct buf *notes, struct buf *text)
 	buf_release(&note);
 }
 
-static json_t *notes_value(struct buf *notes)
+json_t *analysis_notes_value(struct buf *notes)
 {
 	json_t *list = json_array();
 	struct buf note = {0};
@@ -110,7 +110,7 @@ static json_t *answer_value(struct analysis_run *run, unsigned top)
 		json_decref(answer);
 		answer = NULL;
 	} else {
-		json_object_set_new(answer, "notes", notes_value(&run->notes));
+		json_object_set_new(answer, "notes", analysis_notes_value(&run->notes));
 		json_object_set_new(answer, "input", input_value(run));
 		processes_json(&run->processes, answer);
 	}
@@ -183,8 +183,8 @@ int analysis_print(const struct command *cmd, struct analysis_run *run, const vo
 		run->analysis->ops->text(run->analysis, &style, &text);
 		processes_ends_text(&run->processes, &facts);
 		processes_coverage_text(&run->processes, &facts);
-		add_notes(&facts, &text);
-		add_notes(&run->notes, &text);
+		analysis_add_notes(&facts, &text);
+		analysis_add_notes(&run->notes, &text);
 		if (run->resolved)
 			buf_addf(&text, "\nRead from %s\n", buf_str(&run->path));
 		status = command_print(cmd, &text);

@@ -141,6 +141,9 @@ int analysis_read(const struct command *cmd, const char *path,
 		  struct analysis *(*make)(void *options), void *options, struct analysis_run *out);
 int analysis_print(const struct command *cmd, struct analysis_run *run, const void *options);
 void analysis_release(struct analysis_run *run);
+/* Sentences for the reader, one per line, as text and as a list. */
+void analysis_add_notes(struct buf *notes, struct buf *text);
+json_t *analysis_notes_value(struct buf *notes);
 
 /* What --pid and --rank say; -EINVAL. */
 int mem_choice_option(unsigned pid, const char *rank, struct input_choice *out, struct err *err);

@@ -8,6 +8,7 @@
 
 #include "base/text/number_read.h"
 #include "cli/mem/analysis_command.h"
+#include "cli/mem/compare_by.h"
 #include "cli/mem/compare_run.h"
 #include "memory/analysis/compare/compare.h"
 #include "memory/options/config.h"
@@ -18,6 +19,7 @@ struct compare_options {
 	unsigned top;
 	unsigned wait_s;
 	unsigned level; /* index in levels */
+	struct groups_options groups; /* by: call, or as in owners */
 	unsigned fail_on;
 	const char *output;
 	const char *pids, *rank;
@@ -49,6 +51,26 @@ static int parse_pids(const char *text, unsigned pid[2], struct err *err)
 	}
 	return good ? 0
 		    : err_set(err, -EINVAL, "invalid pid '%.100s': expected PID or PID,PID", text);
+}
+
+static const char *const divisions[] = {"call", "module", "line", "type", NULL};
+
+/* In place of call by call. */
+static int compare_groups(const struct command *cmd, const struct compare_options *o,
+			  char *const input[2])
+{
+	struct compare_by job = {.input = {input[0], input[1]},
+				 .groups = o->groups,
+				 .rank = o->rank,
+				 .top = o->top,
+				 .wait_s = o->wait_s,
+				 .json = o->json,
+				 .fail_on_difference = o->fail_on != 0};
+	struct err err = {0};
+
+	if (parse_pids(o->pids, job.pid, &err) < 0)
+		return command_fail(cmd, &err, EXIT_USAGE);
+	return compare_by_run(cmd, &job);
 }
 
 static int choose(const struct compare_options *o, struct compare_job *job, struct err *err)
@@ -83,7 +105,9 @@ static int mem_compare_run(const struct command *cmd, int argc, char **argv)
 			.fail_on_difference = o.fail_on != 0,
 		};
 
-		if (choose(&o, &job, &err) < 0)
+		if (o.groups.by != GROUPS_BY_OWNER)
+			status = compare_groups(cmd, &o, a.words);
+		else if (choose(&o, &job, &err) < 0)
 			status = command_fail(cmd, &err, EXIT_USAGE);
 		else
 			status = compare_run(cmd, &job);
@@ -100,6 +124,20 @@ static const struct opt options[] = {
 		      "kernel (launches: KERNEL_LAUNCH), op,kernel (both in one sequence), or "
 		      "site: what the blocks of each call site held at most, for any recording.",
 		      .group = "Analysis options"),
+	OPTION_CHOICE(
+		"by", "WHAT", divisions, offsetof(struct compare_options, groups.by),
+		"call, as --level says",
+		"Compare what is held at the peaks instead: by module (paths in the models of "
+		"PyTorch), line (the call site) or type (weights, gradients, ...), of two "
+		"recordings with --analysis=decompose."),
+	{.name = "depth",
+	 .kind = OPT_UINT,
+	 .arg = "N",
+	 .min = 1,
+	 .max = 64,
+	 .offset = offsetof(struct compare_options, groups.depth),
+	 .default_text = "4, without parameters",
+	 .help = "With --by=module: how many parts of a path are shown."},
 	COMMAND_JSON_OPTION(struct compare_options),
 	OPTION_TEXT("output-path", "DIR", offsetof(struct compare_options, output), SESSION_OUTPUT,
 		    "Where the result is written, as compare/memory_compare_<time>.csv.",
@@ -123,6 +161,7 @@ static const char *const usage[] = {"[options] <base> <compare>", NULL};
 
 static const struct args_example examples[] = {
 	{"two runs, by their output paths", "sonde mem compare before after"},
+	{"which layers hold more", "sonde mem compare --by=module before after"},
 	{"kernel by kernel, and fail if anything differs",
 	 "sonde mem compare --level=kernel --fail-on=diff before after"},
 	{"two dump files, for another program", "sonde mem compare --json a.csv b.db"},

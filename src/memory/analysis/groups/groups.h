@@ -51,10 +51,11 @@ struct groups {
 	bool has_modules;
 };
 
-/* types.c. For type: NULL behind the last. */
+/* types.c */
 void group_add_share(struct group *g, const struct blocks *b, const struct breakdown_share *s);
 const char *group_type_words(size_t type); /* "weights", "optimizer states", … */
 const char *group_type_title(size_t type); /* of a column */
+const char *group_type_key(size_t type); /* in JSON */
 
 /* modules.c: adds the groups of modules. */
 void groups_add_modules(struct groups *g, const struct blocks *b, const struct breakdown_shares *s);

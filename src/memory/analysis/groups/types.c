@@ -5,20 +5,20 @@
 #define TYPE(member_) (offsetof(struct group_types, member_) / sizeof(uint64_t))
 
 static const struct {
-	const char *words, *title;
+	const char *words, *title, *key;
 } types[GROUP_TYPES] = {
-	[TYPE(weight)] = {"weights", ">Weights"},
-	[TYPE(buffer)] = {"buffers", ">Buffers"},
-	[TYPE(gradient)] = {"gradients", ">Gradients"},
-	[TYPE(optimizer_state)] = {"optimizer states", ">States"},
-	[TYPE(kv_cache)] = {"KV cache", ">KV cache"},
-	[TYPE(activation)] = {"activations", ">Activations"},
-	[TYPE(temporary)] = {"temporaries of the forward pass", ">Temporary"},
-	[TYPE(backward)] = {"what backward allocated", ">Backward"},
-	[TYPE(optimizer)] = {"what the optimizer's steps allocated", ">Optimizer"},
-	[TYPE(other)] = {"other memory", ">Other"},
-	[TYPE(rounding)] = {"rounding of the allocator", ">Rounding"},
-	[TYPE(free_in_pools)] = {"free inside the pools", ">Free"},
+	[TYPE(weight)] = {"weights", ">Weights", "weight"},
+	[TYPE(buffer)] = {"buffers", ">Buffers", "buffer"},
+	[TYPE(gradient)] = {"gradients", ">Gradients", "gradient"},
+	[TYPE(optimizer_state)] = {"optimizer states", ">States", "optimizer_state"},
+	[TYPE(kv_cache)] = {"KV cache", ">KV cache", "kv_cache"},
+	[TYPE(activation)] = {"activations", ">Activations", "activation"},
+	[TYPE(temporary)] = {"temporaries of the forward pass", ">Temporary", "temporary"},
+	[TYPE(backward)] = {"what backward allocated", ">Backward", "backward"},
+	[TYPE(optimizer)] = {"what the optimizer's steps allocated", ">Optimizer", "optimizer"},
+	[TYPE(other)] = {"other memory", ">Other", "other"},
+	[TYPE(rounding)] = {"rounding of the allocator", ">Rounding", "rounding"},
+	[TYPE(free_in_pools)] = {"free inside the pools", ">Free", "free"},
 };
 
 static const struct {
@@ -35,6 +35,11 @@ static const struct {
 const char *group_type_words(size_t type)
 {
 	return types[type].words;
+}
+
+const char *group_type_key(size_t type)
+{
+	return types[type].key;
 }
 
 const char *group_type_title(size_t type)

@@ -447,3 +447,14 @@ void owners_group(struct analysis *a, const struct groups_options *o)
 {
 	((struct owners *)a)->groups = *o;
 }
+
+void owners_each(struct analysis *a, void (*fn)(void *arg, uint32_t device, const struct groups *g),
+		 void *arg)
+{
+	size_t n;
+	struct counted *list = count_devices((struct owners *)a, &n);
+
+	for (size_t i = 0; i < n; i++)
+		fn(arg, list[i].device->device, &list[i].groups);
+	counted_free(list, n);
+}

@@ -30,6 +30,9 @@ int owners_at_parse(const char *text, size_t len, struct owners_at *out, struct 
 struct analysis *owners_new(const struct owners_at *at); /* NULL: the peak */
 /* The answer is to be by modules, lines or types; before it is asked for. */
 void owners_group(struct analysis *a, const struct groups_options *o);
+/* Calls fn for the groups of each process and device. */
+void owners_each(struct analysis *a, void (*fn)(void *arg, uint32_t device, const struct groups *g),
+		 void *arg);
 
 /* 0, or -ENODATA and what there is instead, when no row reached the moment. */
 int owners_reached(struct analysis *a, struct err *err);

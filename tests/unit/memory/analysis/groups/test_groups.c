@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
+#include "memory/analysis/groups/difference.h"
 #include "memory/analysis/groups/groups.h"
 #include "memory/analysis/owners/owners.h"
 #include "memory/analysis/peak/peak.h"
@@ -183,4 +184,53 @@ TEST(groups, of_the_peak)
 	CHECK_HAS(text_of(a), "By module\n");
 	CHECK_STR(groups_of(a), "h.*.mlp 1836 3x");
 	analysis_free(a);
+}
+
+static void add_side(void *arg, uint32_t device, const struct groups *g)
+{
+	struct groups_difference *d = arg;
+
+	difference_add(d, d->ndevices ? DIFFERENCE_OTHER : DIFFERENCE_BASE, device, g);
+}
+
+static const char *difference_of(const struct groups_difference *d)
+{
+	static struct buf b;
+	struct analysis_style style = {.top = 10};
+
+	buf_clear(&b);
+	struct report r = report_begin(&style, &b);
+	difference_text(d, &r);
+	return buf_str(&b);
+}
+
+TEST(groups, two_runs)
+{
+	struct groups_difference d = {.by = GROUPS_BY_MODULE};
+	struct analysis *a = make(GROUPS_BY_MODULE, 0);
+
+	hold_blocks(a, 2);
+	hold(a, "N:head.weight:", "PTA@weight", 1024, 0);
+	owners_each(a, add_side, &d);
+	analysis_free(a);
+	a = make(GROUPS_BY_MODULE, 0);
+	hold_blocks(a, 2);
+	hold(a, "N:h.0.mlp:MLP", "PTA@activation", 2048, 0);
+	owners_each(a, add_side, &d);
+	analysis_free(a);
+	difference_finish(&d);
+	CHECK_INT(difference_count(&d), 2);
+	CHECK_HAS(difference_of(&d),
+		  "h.*.mlp holds 2.00 KiB more than in base at the peak of device 0: 2.00 KiB "
+		  "activations. The peak\nis 3.20 KiB, 2.20 KiB in base.\n");
+	CHECK_HAS(difference_of(&d), "head     ");
+	json_t *o = json_object();
+	difference_put(o, &d, 10);
+	CHECK(json_is_false(at(o, "identical")));
+	CHECK_STR(STR(o, "groups.1.name"), "head");
+	CHECK_INT(NUM(o, "groups.1.diff_bytes"), -1024);
+	CHECK_INT(NUM(o, "groups.1.types.weight"), -1024);
+	CHECK_INT(NUM(o, "devices.0.diff_bytes"), 1024);
+	json_decref(o);
+	difference_release(&d);
 }

@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+#include "memory/analysis/groups/difference.h"
+
+#include <stdlib.h>
+#include <xxhash.h>
+
+#include "base/mem.h"
+#include "formats/json_value.h"
+#include "memory/analysis/common/fields.h"
+
+#define MAX_TYPES 3 /* in a sentence */
+#define MAX_DEVICES 3
+#define NEARLY_ALL 10 /* what is inside is told instead if it has all but a tenth */
+
+static void merge_sums(union group_sums *to, const union group_sums *from)
+{
+	for (size_t i = 0; i < GROUP_TYPES; i++)
+		to->each[i] += from->each[i];
+}
+
+static struct group_pair *pair_of(struct groups_difference *d, uint32_t device,
+				  const struct group *g)
+{
+	uint64_t key = XXH3_64bits_withSeed(g->name, strlen(g->name), device);
+	uint64_t at = hmap_get(&d->by_name, key);
+
+	if (at != HMAP_NONE)
+		return &d->list[at];
+	hmap_put(&d->by_name, key, d->n);
+	LIST_ADD(d->list, d->n, d->cap,
+		 (struct group_pair){.device = device,
+				     .depth = g->depth,
+				     .is_rest = g->is_rest,
+				     .name = xstrdup(g->name)});
+	return &d->list[d->n - 1];
+}
+
+static struct group_pair *device_of(struct groups_difference *d, uint32_t device)
+{
+	for (size_t i = 0; i < d->ndevices; i++)
+		if (d->devices[i].device == device)
+			return &d->devices[i];
+	LIST_ADD(d->devices, d->ndevices, d->cap_devices, (struct group_pair){.device = device});
+	return &d->devices[d->ndevices - 1];
+}
+
+void difference_add(struct groups_difference *d, enum difference_side side, uint32_t device,
+		    const struct groups *g)
+{
+	d->by = g->options.by;
+	device_of(d, device)->bytes[side] += (int64_t)g->bytes;
+	for (size_t i = 0; i < g->n; i++) {
+		struct group_pair *p = pair_of(d, device, &g->list[i]);
+
+		p->bytes[side] += (int64_t)g->list[i].bytes;
+		merge_sums(&p->sums[side], &g->list[i].sums);
+	}
+}
+
+static int64_t more_of(const struct group_pair *p)
+{
+	return p->bytes[DIFFERENCE_OTHER] - p->bytes[DIFFERENCE_BASE];
+}
+
+static uint64_t weight_of(const struct group_pair *p)
+{
+	int64_t more = more_of(p);
+
+	return more < 0 ? -(uint64_t)more : (uint64_t)more;
+}
+
+static int heavier_first(const void *pa, const void *pb)
+{
+	const struct group_pair *a = pa, *b = pb;
+
+	return ORDER(weight_of(b), weight_of(a))
+		       ?: ORDER(a->device, b->device)
+		       ?: ORDER(a->depth, b->depth)
+		       ?: (a->name ? strcmp(a->name, b->name) : 0);
+}
+
+void difference_finish(struct groups_difference *d)
+{
+	SORT(d->list, d->n, heavier_first);
+	SORT(d->devices, d->ndevices, heavier_first);
+}
+
+void difference_release(struct groups_difference *d)
+{
+	for (size_t i = 0; i < d->n; i++)
+		free(d->list[i].name);
+	free(d->list);
+	free(d->devices);
+	hmap_release(&d->by_name);
+	*d = (struct groups_difference){0};
+}
+
+uint64_t difference_count(const struct groups_difference *d)
+{
+	uint64_t n = 0;
+
+	for (size_t i = 0; i < d->n; i++)
+		n += weight_of(&d->list[i]) != 0;
+	return n;
+}
+
+/* --- the answer --- */
+
+/* The largest difference of a device; of modules the innermost that has nearly all of it. */
+static const struct group_pair *pair_to_tell(const struct groups_difference *d, uint32_t device)
+{
+	const struct group_pair *told = NULL;
+
+	for (size_t i = 0; i < d->n; i++) {
+		const struct group_pair *p = &d->list[i];
+
+		if (p->device != device || p->is_rest || !weight_of(p))
+			continue;
+		if (!told)
+			told = p;
+		size_t len = strlen(told->name);
+		bool inside = !strncmp(p->name, told->name, len) && p->name[len] == '.';
+		if (inside && weight_of(p) >= weight_of(told) - weight_of(told) / NEARLY_ALL)
+			told = p;
+	}
+	return told;
+}
+
+/* The types that differ in the direction of the whole. */
+static void say_types(const struct group_pair *p, struct buf *out)
+{
+	int64_t left[GROUP_TYPES];
+	int sign = more_of(p) < 0 ? -1 : 1;
+
+	for (size_t i = 0; i < GROUP_TYPES; i++)
+		left[i] = sign * (int64_t)(p->sums[1].each[i] - p->sums[0].each[i]);
+	for (unsigned said = 0; said < MAX_TYPES; said++) {
+		size_t most = 0;
+
+		for (size_t i = 1; i < GROUP_TYPES; i++)
+			if (left[i] > left[most])
+				most = i;
+		if (left[most] <= 0)
+			return;
+		say(out, "{}{} {}", TEXT(said ? ", " : ": "), BYTES((uint64_t)left[most]),
+		    TEXT(group_type_words(most)));
+		left[most] = 0;
+	}
+}
+
+static void say_device(const struct groups_difference *d, const struct group_pair *device,
+		       struct buf *out)
+{
+	const struct group_pair *told = pair_to_tell(d, device->device);
+	struct buf where = {0};
+
+	words_device(&where, device->device, false);
+	if (told) {
+		const char *more = more_of(told) < 0 ? "less" : "more";
+		if (d->by == GROUPS_BY_TYPE)
+			say(out, "There are {} {} of {} than in base at the peak of {}",
+			    BYTES(weight_of(told)), TEXT(more), TEXT(told->name),
+			    TEXT(buf_str(&where)));
+		else
+			say(out, "{} holds {} {} than in base at the peak of {}",
+			    PRINTABLE(told->name), BYTES(weight_of(told)), TEXT(more),
+			    TEXT(buf_str(&where)));
+		if (d->by != GROUPS_BY_TYPE)
+			say_types(told, out);
+		say(out, ". ");
+	} else {
+		say(out, "No {} holds another amount than in base at the peak of {}. ",
+		    TEXT(groups_by_names[d->by]), TEXT(buf_str(&where)));
+	}
+	say(out, "The peak is {}, {} in base.", BYTES((uint64_t)device->bytes[1]),
+	    BYTES((uint64_t)device->bytes[0]));
+	buf_release(&where);
+}
+
+static const struct field pair_fields[] = {
+	COLUMN("name", "Group", FIELD_TEXT, struct group_pair, name),
+	COLUMN("device", "Device", FIELD_DEVICE, struct group_pair, device),
+	FIELDS(struct group_pair, depth),
+	FIELD_AS("rest", FIELD_BOOL, struct group_pair, is_rest),
+	COLUMN("base_bytes", "Base", FIELD_SIGNED, struct group_pair, bytes[0]),
+	COLUMN("compare_bytes", "Compare", FIELD_SIGNED, struct group_pair, bytes[1]),
+	COLUMN("diff_bytes", "Difference", FIELD_DIFFERENCE, struct group_pair, bytes),
+	{0},
+};
+
+void difference_text(const struct groups_difference *d, const struct report *r)
+{
+	const struct field_table table = {pair_fields, 1, 2, NULL};
+	size_t n = (size_t)difference_count(d), shown = n < r->style->top ? n : r->style->top;
+	struct buf answer = {0};
+
+	for (size_t i = 0; i < d->ndevices && i < MAX_DEVICES; i++) {
+		say(&answer, i ? " " : "");
+		say_device(d, &d->devices[i], &answer);
+	}
+	report_paragraph(r, 0, &answer);
+	if (!shown)
+		return;
+	report_say(r, "\n");
+	report_fields(r, &table, d->list, shown, sizeof(*d->list));
+	if (n > shown)
+		report_more(r, 2, n - shown, "group");
+}
+
+/* --- JSON --- */
+
+static json_t *pair_json(const struct group_pair *p)
+{
+	json_t *o = fields_object(pair_fields, p, NULL), *types = json_object();
+
+	for (size_t i = 0; i < GROUP_TYPES; i++)
+		json_object_set_new(
+			types, group_type_key(i),
+			json_integer((json_int_t)(p->sums[1].each[i] - p->sums[0].each[i])));
+	json_object_set_new(o, "types", types);
+	return o;
+}
+
+void difference_put(json_t *o, const struct groups_difference *d, unsigned top)
+{
+	static const struct field device_fields[] = {
+		FIELD_AS("device", FIELD_DEVICE, struct group_pair, device),
+		FIELD("base_bytes", struct group_pair, bytes[0]),
+		FIELD("compare_bytes", struct group_pair, bytes[1]),
+		FIELD_AS("diff_bytes", FIELD_DIFFERENCE, struct group_pair, bytes),
+		{0},
+	};
+	size_t n = (size_t)difference_count(d);
+
+	put_bool(o, "identical", !n);
+	put_text(o, "what", groups_by_names[d->by]);
+	json_object_set_new(
+		o, "devices",
+		fields_list(device_fields, d->devices, d->ndevices, sizeof(*d->devices), NULL));
+	put_number(o, "groups_total", n);
+	PUT_LIST(o, "groups", n < top ? n : top, pair_json(&d->list[i]));
+}

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * The groups of two runs side by side: which modules, call sites or types hold more in one of them.
+ * Groups of all processes are added up by device.
+ */
+#ifndef SONDE_MEMORY_ANALYSIS_GROUPS_DIFFERENCE_H
+#define SONDE_MEMORY_ANALYSIS_GROUPS_DIFFERENCE_H
+
+#include "base/containers/hmap.h"
+#include "memory/analysis/groups/groups.h"
+
+enum difference_side { DIFFERENCE_BASE, DIFFERENCE_OTHER };
+
+/* A group of both, or of one of them alone. */
+struct group_pair {
+	uint32_t device;
+	uint32_t depth;
+	bool is_rest;
+	char *name;
+	int64_t bytes[2]; /* of each side; see FIELD_DIFFERENCE */
+	union group_sums sums[2];
+};
+
+struct groups_difference {
+	unsigned by; /* enum groups_by */
+	struct group_pair *list;
+	size_t n, cap;
+	struct hmap by_name; /* of device and name */
+	struct group_pair *devices; /* the sums of each, without a name */
+	size_t ndevices, cap_devices;
+};
+
+void difference_add(struct groups_difference *d, enum difference_side side, uint32_t device,
+		    const struct groups *g);
+/* When both sides are there: the largest differences come first. */
+void difference_finish(struct groups_difference *d);
+void difference_release(struct groups_difference *d);
+
+uint64_t difference_count(const struct groups_difference *d); /* of groups that differ */
+void difference_text(const struct groups_difference *d, const struct report *r);
+void difference_put(json_t *o, const struct groups_difference *d, unsigned top);
+
+#endif
