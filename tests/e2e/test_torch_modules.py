@@ -27,17 +27,9 @@ RUNS = [ONE_MODEL, ["failing"], ["threads"]]
 torches = pytest.mark.parametrize("torch", every_torch(), scope="module")
 
 
-class Recorded:
-    def __init__(self, build, tmp, torch):
-        self.build, self.cases = build, {}
-        for i, names in enumerate(RUNS):
-            place = tmp / f"run{i}"
-            place.mkdir()
-            plain = Job(build, place, torch).run("train_modules.py", "plain", *names)
-            job = Job(build, place, torch)
-            for was, told in zip(plain, job.run("train_modules.py", "alone", *names)):
-                assert "some owners are not recorded" not in job.stderr, job.stderr
-                self.cases[told["name"]] = (job, was, told)
+class Questions:
+    def __init__(self, build):
+        self.build = build
 
     def ask(self, job, *words):
         r = subprocess.run(
@@ -53,6 +45,20 @@ class Recorded:
         answer = json.loads(self.ask(job, *words, "--json", "--top=100000"))
         (device,) = [d for d in answer["devices"] if d["device"] == "cpu"]
         return device["groups"]
+
+
+class Recorded(Questions):
+    def __init__(self, build, tmp, torch):
+        super().__init__(build)
+        self.cases = {}
+        for i, names in enumerate(RUNS):
+            place = tmp / f"run{i}"
+            place.mkdir()
+            plain = Job(build, place, torch).run("train_modules.py", "plain", *names)
+            job = Job(build, place, torch)
+            for was, told in zip(plain, job.run("train_modules.py", "alone", *names)):
+                assert "some owners are not recorded" not in job.stderr, job.stderr
+                self.cases[told["name"]] = (job, was, told)
 
 
 @pytest.fixture(scope="module")
@@ -93,6 +99,16 @@ def test_modules(recorded, name):
     assert told["told"]
     for moment in told["told"]:
         check_moment(recorded, job, moment)
+
+
+@pytest.mark.parametrize("torch", every_torch())
+def test_by_malloc(build, tmp_path, torch):
+    """With the preloaded library the blocks are those of malloc()."""
+    job = Job(build, tmp_path, torch)
+    cli = ["--device=cpu", "--analysis=decompose"]
+    (told,) = job.run("train_modules.py", "launched", "training", cli=cli)
+    for moment in told["told"]:
+        check_moment(Questions(build), job, moment)
 
 
 @torches

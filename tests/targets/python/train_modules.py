@@ -3,7 +3,8 @@
 
     train_modules.py WAY CASE...
 
-WAY: plain (nothing is recorded) or alone (this program starts the recording itself).
+WAY: plain (nothing is recorded), launched (by the msmemscope command) or alone (this program starts
+the recording itself).
 
 For each case a line of JSON: a digest of its numbers, and what is expected at a time: [path, type,
 bytes] of modules and parameters, and of how many models.
@@ -375,7 +376,7 @@ def main():
     torch.manual_seed(7)
     torch.set_num_threads(1)
     step = lambda: None  # noqa: E731
-    if way == "alone":
+    if way != "plain":
         import msmemscope
 
         step = msmemscope.step
