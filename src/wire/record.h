@@ -419,6 +419,9 @@ enum rec_state_kind {
 	 * process: when blocks were listed for one, how many of them so far */
 	STATE_REFUSED = 5,
 	STATE_END = 6, /* value: rows and blocks so far, step, id of its range, first step */
+	/* of the block that follows; value: layer, address and bytes of its tensors, forward pass */
+	STATE_LAYER = 7,
+	STATE_FORWARDS = 8, /* value: thread, forward passes that have begun in it */
 	STATE_KIND_END,
 };
 

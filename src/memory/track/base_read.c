@@ -21,6 +21,7 @@ struct base_reading {
 	struct labels *labels; /* the newest ones, and as they came */
 	size_t len;
 	char text[LABELS_MAX_BYTES];
+	struct rec_state layer; /* STATE_LAYER of the block that comes; its size is 0: none */
 };
 
 void base_release(struct proc *p)
@@ -134,6 +135,19 @@ static void put_cut(struct proc *p, const struct block *b)
 	}
 }
 
+static void take_layer(struct base_reading *base, struct block *b)
+{
+	const uint64_t *value = base->layer.value;
+
+	if (base->layer.head.size) {
+		b->layer = value[0];
+		b->tensor_addr = value[1];
+		b->tensor_bytes = value[2];
+		b->forward = (uint32_t)value[3];
+	}
+	base->layer.head.size = 0;
+}
+
 static void add_block(struct proc *p, uint32_t tid, const struct rec_block *r)
 {
 	if (!is_sane(r) || !budget_take(p, BLOCK_COST))
@@ -155,6 +169,7 @@ static void add_block(struct proc *p, uint32_t tid, const struct rec_block *r)
 	b->arena = r->flags & BLOCK_ARENA;
 	b->alone = r->flags & BLOCK_ALONE;
 	b->labels = labels_for(p->base, r);
+	take_layer(p->base, b);
 	drop_block(p, omap_put(&p->maps[map_of(r)], b->addr, b));
 	if (b->kind == ALLOC_RESERVED)
 		omap_put(&p->reserved, b->addr, b);
@@ -247,6 +262,12 @@ static void set_state(struct proc *p, const struct rec_state *s)
 		break;
 	case STATE_THREAD:
 		labels_set_operators(p, (uint32_t)s->value[0], (unsigned)s->value[1]);
+		break;
+	case STATE_LAYER:
+		p->base->layer = *s;
+		break;
+	case STATE_FORWARDS:
+		layers_set_forwards(p, (uint32_t)s->value[0], (uint32_t)s->value[1]);
 		break;
 	case STATE_END:
 		end_base(p, s);

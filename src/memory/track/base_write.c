@@ -208,6 +208,11 @@ static void put_block(struct base_writing *w, const struct block *b)
 	r.flags = (uint16_t)((b->written ? BLOCK_WRITTEN : 0) | (b->shadow ? BLOCK_SHADOW : 0) |
 			     (b->arena ? BLOCK_ARENA : 0) | (b->alone ? BLOCK_ALONE : 0) |
 			     (b->labelled_late ? BLOCK_LABELLED_LATE : 0));
+	if (b->layer)
+		put_state(w, &(struct rec_state){.kind = STATE_LAYER,
+						 .device = DEV_NONE,
+						 .value = {b->layer, b->tensor_addr,
+							   b->tensor_bytes, b->forward}});
 	base_put(w, b->tid, &r, labels, r.len);
 }
 
@@ -276,8 +281,6 @@ static void write_process(struct base_writing *w)
 	window_list(p, &live);
 	for (size_t i = 0; i < live.n; i++)
 		put_block(w, live.list[i]);
-	for (size_t i = 0; i < live.n; i++)
-		layers_write_block(w, live.list[i]);
 	free(live.list);
 	labels_write(p, w);
 	layers_write(p, w);

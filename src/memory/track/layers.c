@@ -251,21 +251,20 @@ void layers_release(struct proc *p)
 
 /* --- for base_write.c; what was before is left out, as in labels.c --- */
 
-static void write_layer(struct base_writing *w, uint32_t tid, const struct rec_layer *from)
-{
-	struct rec_layer r = *from;
-
-	r.head = (struct rec){.type = REC_LAYER, .size = sizeof(r)};
-	base_put(w, tid, &r, NULL, 0);
-}
-
 static void write_thread(uint64_t tid, void *value, void *arg)
 {
 	const struct layers_thread *th = value;
+	struct rec_state s = {.head = {.type = REC_STATE, .size = sizeof(s)},
+			      .kind = STATE_FORWARDS,
+			      .value = {tid, th->forwards}};
 
-	for (size_t i = 0; i < th->nopen; i++)
-		write_layer(arg, (uint32_t)tid,
-			    &(struct rec_layer){.kind = LAYER_ENTER, .layer = th->open[i]});
+	for (size_t i = 0; i < th->nopen; i++) {
+		struct rec_layer r = {.head = {.type = REC_LAYER, .size = sizeof(r)},
+				      .kind = LAYER_ENTER,
+				      .layer = th->open[i]};
+		base_put(arg, (uint32_t)tid, &r, NULL, 0);
+	}
+	base_put(arg, (uint32_t)tid, &s, NULL, 0);
 }
 
 void layers_write(struct proc *p, struct base_writing *w)
@@ -273,12 +272,10 @@ void layers_write(struct proc *p, struct base_writing *w)
 	omap_each(&p->layers, write_thread, w);
 }
 
-void layers_write_block(struct base_writing *w, const struct block *b)
+void layers_set_forwards(struct proc *p, uint32_t tid, uint32_t n)
 {
-	if (b->layer)
-		write_layer(w, b->tid,
-			    &(struct rec_layer){.kind = LAYER_ADDR,
-						.layer = b->layer,
-						.addr = b->addr,
-						.bytes = b->tensor_bytes});
+	struct layers_thread *th = thread_of(p, tid);
+
+	if (th)
+		th->forwards = n;
 }

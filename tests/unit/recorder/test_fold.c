@@ -44,7 +44,7 @@ struct job {
 
 static const uint8_t pools[] = {POOL_HAL,	POOL_HOST, POOL_PTA,   POOL_PTA_WORKSPACE,
 				POOL_MINDSPORE, POOL_ATB,  POOL_TORCH, POOL_PYTHON};
-static const char *const names[] = {"model", "optimizer", "loss", "a,b"};
+static const char *const names[] = {"model", "n:h.0.a:A", "n:h.1.b:", "a,b"};
 
 static uint64_t address(void)
 {
@@ -107,6 +107,9 @@ static void put_context(struct buf *b, uint64_t ns, uint32_t what)
 		RECORD(b, REC_DEVICE, rec_device, ns, .total_bytes = 1 << 30,
 		       .used_bytes = pick(1 << 30), .process_bytes = DEVICE_UNKNOWN,
 		       .others_bytes = DEVICE_UNKNOWN);
+	else if (what == 10)
+		RECORD(b, REC_LAYER, rec_layer, ns, .kind = (uint8_t)pick(LAYER_KIND_END),
+		       .layer = pick(5), .addr = address(), .bytes = pick(0x2000));
 	else
 		RECORD(b, REC_SYSTEM, rec_system, ns, .device = DEV_NONE,
 		       .kind = pick(2) ? SYSTEM_START_TRACE : SYSTEM_STOP_TRACE);
@@ -139,7 +142,7 @@ static void put_run(struct job *j, struct buf *batch, uint32_t proc)
 		else if (pick(3))
 			put_block(&recs, ns);
 		else
-			put_context(&recs, ns, pick(200) ? pick(10) : 10);
+			put_context(&recs, ns, pick(200) ? pick(11) : 11);
 		j->counted[proc]++;
 	}
 	add_run(batch, proc, 50 + pick(3), &recs);
@@ -244,6 +247,9 @@ static void on_row(void *arg, uint32_t proc, const struct row *r)
 	buf_clear(&rowtext);
 	rowtext_row(NULL, proc, r);
 	buf_addf(&out->rows, "%llu ", (unsigned long long)r->id);
+	if (r->layer)
+		buf_addf(&out->rows, "%s %llu%s ", r->layer, (unsigned long long)r->tensor_bytes,
+			 r->temporary ? " temporary" : "");
 	buf_add(&out->rows, rowtext.data, rowtext.len);
 }
 
