@@ -259,14 +259,20 @@ enum rec_system_kind {
 	SYSTEM_EXIT = 5, /* the program has ended by itself; its teardown follows */
 	SYSTEM_HOST_MEMORY = 6, /* with a refusal of host memory: value = bytes in use of what is
 				 * limited, or of address space; machine_mib */
+	SYSTEM_DETECTED_STEP = 7, /* a step that the program did not report: value as SYSTEM_STEP,
+				   * source; with 1 counting begins anew: those before were none */
+	SYSTEM_STEP_NAME = 8, /* before such a 1: value = hash of the name of what steps */
 };
+
+/* What a detected step is: a step of an optimizer; in inference, a call of the model. */
+enum rec_step_source { STEP_REPORTED = 0, STEP_OPTIMIZER = 1, STEP_FORWARD = 2, STEP_SOURCE_END };
 
 struct rec_system {
 	struct rec head;
 	uint64_t value;
 	uint16_t device;
 	uint8_t kind;
-	uint8_t reserved;
+	uint8_t source; /* of detected steps: enum rec_step_source */
 	uint32_t machine_mib; /* SYSTEM_HOST_MEMORY: memory and swap of the machine; 0: unknown */
 };
 
@@ -429,7 +435,10 @@ enum rec_state_flags {
 	STATE_TRACING = 1 << 0,
 	STATE_WINDOW = 1 << 1, /* rows are being written */
 	STATE_BY_RANGE = 1 << 2, /* steps are ranges … */
-	STATE_BY_CALL = 1 << 3, /* … or calls */
+	STATE_BY_CALL = 1 << 3, /* … or calls … */
+	STATE_BY_OPTIMIZER =
+		1 << 4, /* … or were detected; STATE_BEGIN's value[3]: SYSTEM_STEP_NAME */
+	STATE_BY_FORWARD = 1 << 5,
 };
 
 struct rec_state {

@@ -76,6 +76,7 @@ def accumulated():
 
 
 def busiest():
+    """As critic and generator of a GAN."""
     many, few = optimizer(), optimizer()
     for _ in range(4):
         for _ in range(5):
@@ -88,6 +89,76 @@ def phases():
     for o in (optimizer(), optimizer(torch.optim.Adam)):
         for _ in range(10):
             o.step()
+
+
+def made_again():
+    """The new one takes the place of the one that has gone, or that has the same parameters."""
+    model = torch.nn.Linear(2, 2)
+    kept = []
+    for _ in range(3):
+        o = torch.optim.SGD(model.parameters(), lr=0.1)
+        kept.append(o)
+        for _ in range(5):
+            o.step()
+    for _ in range(3):
+        o = optimizer(torch.optim.Adam)
+        for _ in range(5):
+            o.step()
+
+
+def once_an_epoch():
+    often, seldom = optimizer(), optimizer()
+    for _ in range(3):
+        for _ in range(30):
+            often.step()
+        seldom.step()
+
+
+def skipped():
+    """As a scaler of gradients does it, where one of them is infinite."""
+    a, b = optimizer(), optimizer()
+    for i in range(12):
+        a.step()
+        if i != 5:
+            b.step()
+
+
+def repeated_inside():
+    """As DeepSpeed steps: once for each group of parameters."""
+    import types
+    module = types.ModuleType("deepspeed.runtime.engine")
+    exec(ENGINE, vars(module))
+    engine = module.Engine(optimizer())
+    for _ in range(10):
+        engine.step()
+
+
+def wrapped():
+    """One inside the other, each of a class of its own."""
+    class Outer(torch.optim.SGD):
+        def step(self, closure=None):
+            for inner in self.inner:
+                inner.step()
+            return super().step(closure)
+
+    o = optimizer(Outer)
+    o.inner = [optimizer(), optimizer(torch.optim.Adam)]
+    for _ in range(10):
+        o.step()
+
+
+def lbfgs():
+    model = torch.nn.Linear(2, 2)
+    o = torch.optim.LBFGS(model.parameters(), lr=0.1, max_iter=4)
+
+    def closure():
+        o.zero_grad()
+        loss = model(torch.ones(2)).pow(2).sum()
+        loss.backward()
+        return loss
+
+    for _ in range(10):
+        o.step(closure)
 
 
 def inherited():
@@ -138,9 +209,21 @@ def with_closure():
     for _ in range(10):
         o.step(lambda: torch.ones(1))
 
+ENGINE = """
+class Engine:
+    def __init__(self, optimizer):
+        self.optimizer, self.global_steps = optimizer, 0
+
+    def step(self):
+        for _ in range(3):
+            self.optimizer.step()
+        self.global_steps += 1
+"""
+
 print({way.__name__: told(way) for way in (
-    one, several_per_iteration, one_per_parameter, accumulated, busiest, phases, inherited,
-    scheduled, failing, told_by_the_program, with_closure)})
+    one, several_per_iteration, one_per_parameter, accumulated, busiest, phases, made_again,
+    once_an_epoch, skipped, repeated_inside, wrapped, lbfgs, inherited, scheduled, failing,
+    told_by_the_program, with_closure)})
 '''
 
 EXPECTED = {
@@ -148,8 +231,14 @@ EXPECTED = {
     "several_per_iteration": 10,
     "one_per_parameter": 10,
     "accumulated": 10,
-    "busiest": 20,
+    "busiest": 9,  # five before the other one is known, then one for each round of both
     "phases": 19,
+    "made_again": 30 - 1,  # the first one after another model's might belong to that
+    "once_an_epoch": 90,
+    "skipped": 12,
+    "repeated_inside": 10,
+    "wrapped": 10,
+    "lbfgs": 10,
     "inherited": 10,
     "scheduled": 10,
     "failing": 10,
@@ -184,7 +273,7 @@ def run(build, tmp_path):
 @pytest.mark.parametrize("torch", torches.every_torch())
 def test_what_is_a_step(run, torch, when):
     """Imported before PyTorch is, and after."""
-    places = {"before": "", "after": "", when: "import sonde._steps"}
+    places = {"before": "", "after": "", when: "import sonde._steps.for_monitor"}
     r = run(COMMON.format(**places) + WAYS, python=torch.path)
     assert eval(r.stdout) == EXPECTED
 
@@ -195,7 +284,7 @@ def test_optimizers_are_what_they_were(run, torch):
     code = """
 import gc, weakref, copy, pickle
 name = optimizer(torch.optim.Adam).step.__name__
-import sonde._steps
+import sonde._steps.for_monitor
 o = optimizer(torch.optim.Adam)
 o.step()
 state = copy.deepcopy(o.state_dict())

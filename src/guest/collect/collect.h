@@ -185,6 +185,14 @@ void collect_set_tracing(bool on) EXPORTED(collect_set_tracing);
 
 /* Steps of the step API: n = 1, 2, … per process. */
 void collect_step(void) EXPORTED(collect_step);
+/*
+ * A step that the program did not report: enum rec_step_source, and the name of what stepped.
+ * `first`: counting begins anew, what was detected before was no step. False: the program reports
+ * its steps, so nobody asks for others any more.
+ */
+bool collect_detected_step(uint8_t source, const char *name, bool first)
+	EXPORTED(collect_detected_step);
+bool collect_steps_reported(void) EXPORTED(collect_steps_reported);
 
 /* --- for the Python package --- */
 

@@ -16,7 +16,8 @@
 #include <string.h>
 
 static _Atomic uint64_t ranges;
-static _Atomic uint64_t steps, recorded_steps;
+static _Atomic uint64_t steps, recorded_steps, detected_steps;
+static _Atomic bool reported; /* the program reports its steps */
 static _Atomic(collect_step_fn) on_step;
 
 bool collect_wants(uint32_t want)
@@ -297,7 +298,7 @@ void collect_access(const struct collect_block *b, uint8_t access, const char *o
 	put_end(&p);
 }
 
-static void put_system(uint8_t kind, uint64_t value, uint16_t device)
+static void put_system_of(uint8_t kind, uint64_t value, uint16_t device, uint8_t source)
 {
 	struct put p = put_begin(REC_SYSTEM, sizeof(struct rec_system), NULL);
 	struct rec_system *r = p.rec;
@@ -306,8 +307,14 @@ static void put_system(uint8_t kind, uint64_t value, uint16_t device)
 		r->value = value;
 		r->device = device;
 		r->kind = kind;
+		r->source = source;
 	}
 	put_end(&p);
+}
+
+static void put_system(uint8_t kind, uint64_t value, uint16_t device)
+{
+	put_system_of(kind, value, device, STEP_REPORTED);
 }
 
 void collect_system(uint8_t kind, uint64_t value)
@@ -318,16 +325,56 @@ void collect_system(uint8_t kind, uint64_t value)
 		guest_bring_package(true);
 }
 
+static uint64_t hash_name(const char *text)
+{
+	uint64_t h = 0xcbf29ce484222325ull;
+
+	for (; *text; text++)
+		h = (h ^ (unsigned char)*text) * 0x100000001b3ull;
+	return h | 1; /* 0 is none */
+}
+
 /* Steps are counted in every mode, for the monitor; those of a recording count from its start. */
-void collect_step(void)
+static void count_step(void)
 {
 	uint64_t n = atomic_fetch_add(&steps, 1) + 1;
 	collect_step_fn fn = atomic_load_explicit(&on_step, memory_order_acquire);
 
-	if (guest_mode() == GUEST_RECORD)
-		put_system(SYSTEM_STEP, atomic_fetch_add(&recorded_steps, 1) + 1, collect_device());
 	if (fn)
 		fn(n);
+}
+
+void collect_step(void)
+{
+	atomic_store(&reported, true);
+	if (guest_mode() == GUEST_RECORD)
+		put_system(SYSTEM_STEP, atomic_fetch_add(&recorded_steps, 1) + 1, collect_device());
+	count_step();
+}
+
+bool collect_detected_step(uint8_t source, const char *name, bool first)
+{
+	if (atomic_load(&reported))
+		return false;
+	if (first)
+		atomic_store(&detected_steps, 0);
+	if (guest_mode() == GUEST_RECORD) {
+		uint64_t n = atomic_fetch_add(&detected_steps, 1) + 1;
+
+		if (n == 1) {
+			uint64_t hash = hash_name(name);
+			collect_name(hash, name, strlen(name));
+			put_system_of(SYSTEM_STEP_NAME, hash, DEV_NONE, source);
+		}
+		put_system_of(SYSTEM_DETECTED_STEP, n, collect_device(), source);
+	}
+	count_step();
+	return true;
+}
+
+bool collect_steps_reported(void)
+{
+	return atomic_load(&reported);
 }
 
 uint64_t collect_steps(void)

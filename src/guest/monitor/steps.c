@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
- * Steps of the job: by step() of our API (Python's optimizer hook calls it, too), or by ranges with
- * the message "step start", of mstx or of NVTX. Whichever comes first counts.
+ * Steps of the job: by step() of our API, or by ranges with the message "step start", of mstx or of
+ * NVTX. Whichever comes first counts. Those that were detected (Python's sonde._steps) count until
+ * then.
  */
 #include "guest/monitor/monitor_impl.h"
 
@@ -32,8 +33,9 @@ static void note_range(const char *message)
 	if (!message || strcmp(message, ACTIVITY_STEP_MESSAGE) != 0)
 		return;
 	if (!atomic_load(&by_range)) {
-		if (collect_steps())
+		if (collect_steps_reported())
 			return;
+		atomic_store(&ranges, collect_steps());
 		atomic_store(&by_range, true);
 	}
 	begin_step(atomic_fetch_add(&ranges, 1));

@@ -2,7 +2,8 @@
 /*
  * Brings Python modules of ours into a Python program that does not import them: what was asked for
  * (operators, accesses, owners, calls of functions; steps of training) can only be seen from
- * Python.
+ * Python. What detects steps for a memory recording comes when the program has imported torch, and
+ * never into one that does not.
  *
  * The interpreter is asked to call us when it is at a place where Python code may run, in its main
  * thread. A thread that lives for the moment of its start-up does the asking, since there may be no
@@ -163,12 +164,14 @@ enum { IDLE, ASKED, DONE };
 
 struct wanted {
 	const char *name; /* of the module */
+	const char *after; /* not before this one is there; NULL: at once */
 	_Atomic uint32_t state;
 	_Atomic uint32_t tries;
 };
 
 static struct wanted package = {.name = "msmemscope"};
-static struct wanted steps = {.name = "sonde._steps"};
+static struct wanted steps = {.name = "sonde._steps.for_monitor"};
+static struct wanted memory_steps = {.name = "sonde._steps.for_memory", .after = "torch"};
 
 /*
  * 1: the module is there, or is not to come; 0: not yet; -1: an exception of the job's is set.
@@ -221,23 +224,37 @@ static bool is_true(void *object, const char *name)
 	return is;
 }
 
-/* Until its module site is through, sys.path does not say yet what the program can import. */
-static bool is_starting(void)
+enum { MODULE_ABSENT, MODULE_HALF, MODULE_COMPLETE };
+
+static int look_at_module(const char *name)
 {
 	void *modules = PySys_GetObject("modules");
-	void *site = modules ? PyDict_GetItemString(modules, "site") : NULL;
-	void *spec = site ? PyObject_GetAttrString(site, "__spec__") : NULL;
-	bool is = site ? is_true(spec, "_initializing")
-		       : !is_true(PySys_GetObject("flags"), "no_site");
+	void *module = modules ? PyDict_GetItemString(modules, name) : NULL;
+	void *spec = module ? PyObject_GetAttrString(module, "__spec__") : NULL;
+	bool half = is_true(spec, "_initializing");
 
 	PyErr_Clear();
 	Py_DecRef(spec);
-	return is;
+	return !module ? MODULE_ABSENT : half ? MODULE_HALF : MODULE_COMPLETE;
+}
+
+/* Until its module site is through, sys.path does not say yet what the program can import. */
+static bool is_starting(void)
+{
+	int site = look_at_module("site");
+
+	return site == MODULE_HALF ||
+	       (site == MODULE_ABSENT && !is_true(PySys_GetObject("flags"), "no_site"));
 }
 
 static int import_module(void *arg)
 {
 	struct wanted *w = arg;
+
+	if (w->after && look_at_module(w->after) != MODULE_COMPLETE) {
+		atomic_store(&w->state, IDLE); /* perhaps never */
+		return 0;
+	}
 	/* Without a frame it is the interpreter that ends, and what it could not raise is printed.
 	 */
 	int r = is_starting() || !PyEval_GetFrame() ? 0 : run_text(w);
@@ -273,15 +290,28 @@ static void request_call(struct wanted *w)
 		atomic_store(&w->state, IDLE);
 }
 
+/* The package detects steps as well. While nothing is recorded, a program that starts it does. */
+static bool needs_steps(uint32_t want)
+{
+	return want & WANT_ALLOC && !(want & (NEEDS_PYTHON | WANT_DEFERRED));
+}
+
+static void request_if_idle(struct wanted *w)
+{
+	if (atomic_load(&w->state) == IDLE && guest_has_python() && guest_is_launched() &&
+	    !is_off())
+		request_call(w);
+}
+
 void guest_bring_package(bool device)
 {
 	uint32_t want = atomic_load(&guest.want);
 	int saved = errno;
 
-	if ((want & NEEDS_PYTHON || (device && want & WANT_OP)) &&
-	    atomic_load(&package.state) == IDLE && guest_has_python() && guest_is_launched() &&
-	    !is_off())
-		request_call(&package);
+	if (want & NEEDS_PYTHON || (device && want & WANT_OP))
+		request_if_idle(&package);
+	if (needs_steps(want))
+		request_if_idle(&memory_steps);
 	errno = saved;
 }
 

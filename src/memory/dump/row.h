@@ -113,13 +113,15 @@ struct attr {
 };
 
 #define ROW_MAX_ATTRS 16
+#define ROW_STEP_NAME 63 /* bytes of a name in a STEP row that is hidden: "3 AdamW" */
 
 /* Small, and ordered by size: readers keep thousands of them (memory/input/read_ahead.c). */
 struct row {
 	uint64_t id;
 	uint64_t time_ns; /* since the epoch */
 	uint64_t ptr;
-	uint64_t range; /* of an MSTX row: id of the range, 0 where it is not known */
+	uint64_t range; /* of an MSTX row: id of the range, 0 where it is not known; of a STEP row
+			 * that is hidden: enum rec_step_source */
 	uint64_t tensor_bytes; /* of a block of a layer: those of its tensors, 0: not known */
 	const char *name; /* borrowed; NULL is written as N/A */
 	const char *py_stack; /* borrowed text, one frame per line, NULL for none; never quoted */

@@ -61,12 +61,13 @@ static void begin_step(struct proc *p, uint64_t step, uint64_t time_ns)
 	p->base->step = step;
 	if (p->by_range) {
 		put_range(p, MARK_RANGE_START, step, time_ns);
-	} else if (p->by_call && step > 1) {
+	} else if ((p->by_call || p->detected) && step > 1) {
 		struct rec_system s = {.head = {.time_ns = row_time(p, time_ns)},
 				       .value = step - 1,
 				       .device = DEV_NONE,
-				       .kind = SYSTEM_STEP};
-		rows_system(p, p->info.pid, &s);
+				       .kind = SYSTEM_STEP,
+				       .source = p->detected};
+		(p->detected ? rows_detected_step : rows_system)(p, p->info.pid, &s);
 	}
 }
 
@@ -192,6 +193,10 @@ static void begin_base(struct proc *p, const struct rec_state *s)
 	p->window = s->flags & STATE_WINDOW;
 	p->by_range = s->flags & STATE_BY_RANGE;
 	p->by_call = s->flags & STATE_BY_CALL;
+	p->detected = s->flags & STATE_BY_OPTIMIZER ? STEP_OPTIMIZER
+		      : s->flags & STATE_BY_FORWARD ? STEP_FORWARD
+						    : 0;
+	p->step_name = s->value[3];
 	p->step = s->value[0];
 	p->step_range = s->value[1];
 	p->first_step = s->value[2];

@@ -109,10 +109,12 @@ static void put_begin(struct base_writing *w)
 	const struct proc *p = w->p;
 	struct rec_state s = {.kind = STATE_BEGIN,
 			      .device = DEV_NONE,
-			      .value = {p->step, p->step_range, p->first_step}};
+			      .value = {p->step, p->step_range, p->first_step, p->step_name}};
 
 	s.flags = (p->tracing ? STATE_TRACING : 0) | (p->window ? STATE_WINDOW : 0) |
-		  (p->by_range ? STATE_BY_RANGE : 0) | (p->by_call ? STATE_BY_CALL : 0);
+		  (p->by_range ? STATE_BY_RANGE : 0) | (p->by_call ? STATE_BY_CALL : 0) |
+		  (p->detected == STEP_OPTIMIZER ? STATE_BY_OPTIMIZER : 0) |
+		  (p->detected == STEP_FORWARD ? STATE_BY_FORWARD : 0);
 	put_state(w, &s);
 }
 
@@ -271,6 +273,8 @@ static void write_process(struct base_writing *w)
 
 	put_begin(w);
 	put_config(w);
+	if (omap_get(&p->names, p->step_name)) /* rows of steps come with the blocks */
+		put_name(p->step_name, omap_get(&p->names, p->step_name), w);
 	if (p->who.head.size)
 		base_put(w, p->info.pid, &p->who, NULL, 0);
 	put_texts(w);

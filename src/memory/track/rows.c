@@ -432,6 +432,23 @@ void rows_system(struct proc *p, uint32_t tid, const struct rec_system *s)
 	rows_emit(p, &row);
 }
 
+/* For the analyses alone. Its name is the number, and the name of what steps: "3 AdamW". */
+void rows_detected_step(struct proc *p, uint32_t tid, const struct rec_system *s)
+{
+	const char *name = omap_get(&p->names, p->step_name);
+	char text[32 + ROW_STEP_NAME];
+	struct row row;
+
+	rows_begin(p, &row, ROW_SYSTEM, TYPE_STEP, tid, DEV_NONE, s->head.time_ns);
+	row.hidden = true;
+	row.range = s->source;
+	row.name_len =
+		(uint32_t)snprintf(text, sizeof(text), "%llu %.*s", (unsigned long long)s->value,
+				   ROW_STEP_NAME, name ? name : "");
+	row.name = text;
+	rows_emit(p, &row);
+}
+
 /* --- watched memory --- */
 
 void watch_record(struct proc *p, uint32_t tid, const struct rec_watch *r)

@@ -105,6 +105,8 @@ struct proc {
 	bool tracing;
 	bool by_range; /* steps come from "step start" ranges … */
 	bool by_call; /* … or from the step call; the first seen wins */
+	uint8_t detected; /* without either: enum rec_step_source */
+	uint64_t step_name; /* of detected steps: hash of the name of what steps */
 	bool two_kinds_logged; /* that it uses both */
 	bool window; /* rows are being written */
 	uint64_t last_ns; /* of its records so far */
@@ -203,6 +205,7 @@ void rows_op(struct proc *p, uint32_t tid, const struct rec_op *o);
 void rows_kernel(struct proc *p, uint32_t tid, const struct rec_kernel *k);
 void rows_mark(struct proc *p, uint32_t tid, const struct rec_mark *m);
 void rows_system(struct proc *p, uint32_t tid, const struct rec_system *s);
+void rows_detected_step(struct proc *p, uint32_t tid, const struct rec_system *s);
 /* Marks of torch's dispatcher (`memscope-aten-…`): true if it was one. */
 bool rows_aten(struct proc *p, uint32_t tid, const struct rec_mark *m);
 

@@ -117,6 +117,39 @@ static void note_step_end(struct proc *p, uint64_t step)
 		p->track->last_step = step;
 }
 
+/* What counted as steps so far was none: everything was before the first one. */
+static void forget_detected_steps(struct proc *p)
+{
+	struct block_list all = {0};
+
+	if (!p->detected)
+		return;
+	window_list(p, &all);
+	for (size_t i = 0; i < all.n; i++)
+		all.list[i]->step = 0;
+	free(all.list);
+	p->detected = 0;
+	p->step = p->first_step = 0;
+	p->track->last_step = 0; /* other processes bring theirs again */
+}
+
+/* Never a row of a dump, and never a step of --steps: those are the program's own. */
+static void detect_step(struct proc *p, uint32_t tid, const struct rec_system *s)
+{
+	if (p->by_call || p->by_range || p->cfg->nsteps || s->source == STEP_REPORTED ||
+	    s->source >= STEP_SOURCE_END || !s->value || s->value >= UINT32_MAX)
+		return;
+	if (s->value == 1)
+		forget_detected_steps(p);
+	p->detected = s->source;
+	if (!p->first_step)
+		p->first_step = s->value;
+	if (p->window)
+		rows_detected_step(p, tid, s);
+	note_step_end(p, s->value);
+	p->step = s->value + 1;
+}
+
 void window_mark(struct proc *p, uint32_t tid, const struct rec_mark *m)
 {
 	size_t len;
@@ -132,6 +165,7 @@ void window_mark(struct proc *p, uint32_t tid, const struct rec_mark *m)
 	if (begins && p->by_call)
 		log_two_kinds_of_steps(p);
 	if (begins && !p->by_call) {
+		forget_detected_steps(p);
 		p->by_range = true;
 		p->step++;
 		if (!p->first_step)
@@ -150,6 +184,12 @@ void window_mark(struct proc *p, uint32_t tid, const struct rec_mark *m)
 
 void window_system(struct proc *p, uint32_t tid, const struct rec_system *s)
 {
+	if (s->kind == SYSTEM_STEP_NAME)
+		p->step_name = s->value;
+	if (s->kind == SYSTEM_DETECTED_STEP)
+		detect_step(p, tid, s);
+	if (s->kind > SYSTEM_EXIT)
+		return;
 	if (s->kind == SYSTEM_START_TRACE) {
 		p->tracing = true;
 		update_window(p, s->head.time_ns);
@@ -168,6 +208,7 @@ void window_system(struct proc *p, uint32_t tid, const struct rec_system *s)
 	}
 	if (s->kind == SYSTEM_STEP) {
 		/* The call ends step n; what follows is step n + 1. */
+		forget_detected_steps(p);
 		p->by_call = true;
 		if (!p->first_step)
 			p->first_step = s->value ? s->value : 1;

@@ -157,6 +157,23 @@ static PyObject *step(PyObject *self, PyObject *args)
 	Py_RETURN_NONE;
 }
 
+static PyObject *detected_step(PyObject *self, PyObject *args)
+{
+	unsigned char source;
+	const char *name;
+	bool counted;
+	int first;
+
+	(void)self;
+	if (!PyArg_ParseTuple(args, "bsp", &source, &name, &first))
+		return NULL;
+	Py_BEGIN_ALLOW_THREADS
+	counted = collect_detected_step(source, name, first);
+	Py_END_ALLOW_THREADS
+	gc_settle(true);
+	return PyBool_FromLong(counted);
+}
+
 static PyObject *steps(PyObject *self, PyObject *args)
 {
 	(void)self;
@@ -180,6 +197,9 @@ static PyMethodDef methods[] = {
 	{"flush", flush, METH_VARARGS,
 	 "flush(timeout_ms) -> bool: files hold what was recorded until now"},
 	{"step", step, METH_NOARGS, "step(): ends a step"},
+	{"detected_step", detected_step, METH_VARARGS,
+	 "detected_step(source, name, first) -> bool: a step that the program did not report; "
+	 "False: it reports them"},
 	{"steps", steps, METH_NOARGS,
 	 "steps() -> int: how many have ended, however they were reported"},
 	{NULL, NULL, 0, NULL},

@@ -239,6 +239,18 @@ static PyObject *step(PyObject *self, PyObject *args)
 	Py_RETURN_NONE;
 }
 
+static PyObject *detected_step(PyObject *self, PyObject *args)
+{
+	unsigned char source;
+	const char *name;
+	int first;
+
+	(void)self;
+	if (!PyArg_ParseTuple(args, "bsp", &source, &name, &first))
+		return NULL;
+	return PyBool_FromLong(collect_detected_step(source, name, first));
+}
+
 static PyObject *tracing(PyObject *self, PyObject *args)
 {
 	(void)self;
@@ -309,6 +321,9 @@ PyMethodDef control_methods[] = {
 	 "usage(device, pool) -> (used, peak, peak of its heap) bytes of this process, as the "
 	 "recorder had counted them at its last flush; None: not known"},
 	{"step", step, METH_NOARGS, "step(): ends a step"},
+	{"detected_step", detected_step, METH_VARARGS,
+	 "detected_step(source, name, first) -> bool: a step that the program did not report; "
+	 "False: it reports them"},
 	{"tracing", tracing, METH_NOARGS, "tracing() -> bool: between start() and stop()?"},
 	{"wants", wants, METH_VARARGS, "wants(bits) -> bool: any of WANT_*, right now?"},
 	{"joined", joined, METH_NOARGS, "joined() -> bool: is there a recording?"},

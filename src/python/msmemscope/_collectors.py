@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MulanPSL-2.0
 """What is collected at the level of Python, and when.
 
-A collector is a module of this package with
+A collector is a module, most of this package, with
 
     wanted(settings) -> bool    is it of use with these settings?
     enable(settings)            called while recording; once, until disable()
@@ -26,6 +26,7 @@ WHAT = {
     "_frameworks": "labels of frameworks are",
     "_ops": "operators are",
     "_trace": "calls are",
+    "sonde._steps.for_package": "steps are",
 }
 NAMES = tuple(WHAT)
 
@@ -72,7 +73,8 @@ def load(careful=True):
     """Imports what start() needs, once; what could not be is tried again. Not careful: raises."""
 
     def load_one(name):
-        _loaded[name] = importlib.import_module("." + name, __package__)
+        relative = name if name.startswith("sonde.") else "." + name
+        _loaded[name] = importlib.import_module(relative, __package__)
 
     with _loading:
         for name in ("_missing",) + NAMES:

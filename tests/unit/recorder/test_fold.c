@@ -115,7 +115,9 @@ static void put_context(struct buf *b, uint64_t ns, uint32_t what)
 		       .kind = pick(2) ? SYSTEM_START_TRACE : SYSTEM_STOP_TRACE);
 }
 
-/* Process 0 counts its steps by calls, process 1 by ranges, process 2 has none. */
+/* Process 0 counts its steps by calls, process 1 by ranges; those of process 2 are detected. */
+#define STEP_NAME 0x1234567
+
 static void put_step(struct job *j, struct buf *b, uint32_t proc, uint64_t ns)
 {
 	if (proc == 0) {
@@ -127,6 +129,14 @@ static void put_step(struct job *j, struct buf *b, uint32_t proc, uint64_t ns)
 		else
 			MARK_RECORD(b, ns, MARK_RANGE_START, ++j->step[1], "step start");
 		j->range[1] = j->range[1] ? 0 : j->step[1];
+	} else {
+		if (!j->step[2]++) {
+			TEXT_RECORD(b, REC_NAME, rec_name, ns, "SGD", 3, .hash = STEP_NAME);
+			RECORD(b, REC_SYSTEM, rec_system, ns, .kind = SYSTEM_STEP_NAME,
+			       .value = STEP_NAME);
+		}
+		RECORD(b, REC_SYSTEM, rec_system, ns, .device = DEV_NONE,
+		       .kind = SYSTEM_DETECTED_STEP, .source = STEP_OPTIMIZER, .value = j->step[2]);
 	}
 }
 

@@ -59,6 +59,7 @@ static void process_free(struct block_process *p)
 	free(p->pools);
 	free(p->devices);
 	free(p->command);
+	free(p->step_name);
 	free(p->state);
 	free(p);
 }
@@ -509,6 +510,15 @@ static void note_times(struct blocks *b, struct block_process *p, const struct r
 		p->last_ns = row->time_ns;
 }
 
+/* All that is alive was allocated before the first step. */
+static void forget_steps(struct blocks *b, struct block_process *p)
+{
+	struct block_walk w = {.blocks = b, .process = p};
+
+	for (struct block *block; (block = blocks_next(&w));)
+		block->step = 0;
+}
+
 enum block_what blocks_add(struct blocks *b, const struct row *row, struct block_change *out)
 {
 	struct block_process *p = process_of(b, row->pid);
@@ -541,13 +551,15 @@ enum block_what blocks_add(struct blocks *b, const struct row *row, struct block
 		break;
 	case ROW_SYSTEM:
 		if (row->type == TYPE_STEP)
-			block_steps_call(&p->state->steps, p, row, out);
+			block_steps_call(p, row, out);
 		p->finalized |= row->type == TYPE_ACL_FINI;
 		p->torn_down |= row->type == TYPE_EXIT;
 		break;
 	default:
 		break;
 	}
+	if (out->steps_anew)
+		forget_steps(b, p);
 	return out->what;
 }
 

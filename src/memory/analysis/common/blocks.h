@@ -37,6 +37,18 @@
 #include "memory/analysis/common/text_numbers.h"
 #include "memory/dump/row.h"
 
+/*
+ * How the steps of a process are known. Ranges named "step start" and the step call are the program's
+ * own: the first of these two that is seen counts. Others were detected, and count without them.
+ */
+enum step_source {
+	STEPS_UNKNOWN,
+	STEPS_BY_RANGE,
+	STEPS_BY_CALL,
+	STEPS_BY_OPTIMIZER,
+	STEPS_BY_FORWARD,
+};
+
 /* What one process has of one device. */
 struct block_device {
 	struct block_process *process;
@@ -71,6 +83,8 @@ struct block_process {
 	uint32_t step_ended; /* the last one that has ended */
 	bool in_step;
 	bool by_call; /* steps are ended by calls, so that one always follows */
+	enum step_source steps_by;
+	char *step_name; /* of detected steps: the class of what steps; or NULL */
 	bool finalized; /* it has said that it is through with its devices (ACL_FINI) */
 	bool torn_down; /* the program has ended (EXIT): see below */
 	uint64_t kernels; /* launches so far */
@@ -123,6 +137,7 @@ struct block_change {
 	struct block *block;
 	uint32_t step_ended; /* not 0: this row ended the step … */
 	uint32_t step_begun; /* … and, or, began this one */
+	bool steps_anew; /* what were steps up to this row was none: they count anew */
 };
 
 /* The attributes that blocks_add() reads; those of an analysis come on top. */

@@ -6,6 +6,7 @@
 
 #include "base/mem.h"
 #include "formats/json_value.h"
+#include "memory/analysis/common/block_steps.h"
 #include "memory/analysis/common/fields.h"
 #include "wire/record.h"
 
@@ -88,6 +89,16 @@ static void count_change(const struct block_change *c, const struct row *row)
 		count_used(c->pool, row, c->process->step >= 2);
 }
 
+/* What were steps so far was none. */
+static void forget_steps(const struct block_process *p)
+{
+	for (size_t i = 0; i < p->npools; i++) {
+		struct gap_pool *g = gap_of(p->pools[i]);
+
+		*g = (struct gap_pool){.level = g->level, .carried = g->carried};
+	}
+}
+
 static void gap_row(struct analysis *a, const struct row *row)
 {
 	struct gap *g = (struct gap *)a;
@@ -96,6 +107,8 @@ static void gap_row(struct analysis *a, const struct row *row)
 
 	if (what == BLOCKS_ALLOC || what == BLOCKS_FREE)
 		count_change(&c, row);
+	if (c.steps_anew)
+		forget_steps(c.process);
 	if (c.step_ended < 2)
 		return;
 	for (size_t i = 0; i < c.process->npools; i++)
@@ -219,6 +232,8 @@ static void gap_text(struct analysis *a, const struct analysis_style *style, str
 	if (!n && !style->console)
 		say(&t, "There is no step after the first in which memory was in use, so there is "
 			"nothing to compare. Mark the steps of the job: " WORDS_MARK_STEPS);
+	if (n)
+		steps_say(g->base.blocks, &t);
 	if (t.len)
 		report_paragraph(&report, 0, &t);
 	for (size_t i = 0; i < n; i++)
@@ -255,6 +270,7 @@ static json_t *gap_json(struct analysis *a, unsigned top)
 		json_array_append_new(list, p);
 	}
 	json_object_set_new(o, "pools", list);
+	json_object_set_new(o, "steps", steps_json(g->base.blocks));
 	free(pools);
 	return o;
 }

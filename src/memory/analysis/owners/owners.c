@@ -124,8 +124,10 @@ static void take_if_higher(struct owners *o, const struct block_change *c)
 static void row_for_step(struct owners *o, const struct block_change *c)
 {
 	struct block_process *p = c->process;
-	enum reached r = reached_of(p);
+	enum reached r = c->steps_anew ? NOT_YET : reached_of(p);
 
+	if (c->steps_anew)
+		set_reached(p, r);
 	if (c->step_ended == o->at.step && r != DONE)
 		set_reached(p, DONE);
 	if (c->step_begun == o->at.step && r == NOT_YET) {

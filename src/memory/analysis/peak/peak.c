@@ -58,12 +58,27 @@ static void change_step(struct peak *p, const struct block_process *process)
 	}
 }
 
+/* What were steps so far was none: it was one time before the first. */
+static void forget_steps(struct peak *p, const struct block_process *process)
+{
+	for (size_t i = 0; i < process->ndevices; i++) {
+		struct heights *h = heights_of(p, process->devices[i]);
+
+		settle_heights(h);
+		h->now = h->first;
+		h->now.step = 0;
+		h->first = h->second = (struct height){0};
+	}
+}
+
 static void peak_row(struct analysis *a, const struct row *row)
 {
 	struct peak *p = (struct peak *)a;
 	struct block_change c;
 
 	breakdown_row(p->breakdown, row, &c);
+	if (c.steps_anew)
+		forget_steps(p, c.process);
 	if (c.step_ended || c.step_begun)
 		change_step(p, c.process);
 	together_add(&p->together, &c, row->time_ns);

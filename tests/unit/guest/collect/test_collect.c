@@ -219,6 +219,43 @@ TEST(collect, launches_and_steps)
 	job_cleanup();
 }
 
+static void detected_job(void)
+{
+	CHECK(collect_detected_step(STEP_FORWARD, "Net", true));
+	CHECK(collect_detected_step(STEP_FORWARD, "Net", false));
+	CHECK(collect_detected_step(STEP_OPTIMIZER, "SGD", true));
+	CHECK(!collect_steps_reported());
+	CHECK_INT(collect_steps(), 3);
+	collect_step();
+	CHECK(collect_steps_reported());
+	CHECK(!collect_detected_step(STEP_OPTIMIZER, "SGD", false));
+	CHECK_INT(collect_steps(), 4);
+}
+
+TEST(collect, detected_steps)
+{
+	static const uint64_t values[] = {1, 2, 1, 1};
+	size_t n = 0, names = 0;
+
+	run(WANT_ALLOC, detected_job);
+	for (size_t i = 0; i < job_nevents; i++) {
+		const struct rec_system *s = (const struct rec_system *)job_record(i);
+
+		if (s->head.type != REC_SYSTEM)
+			continue;
+		names += s->kind == SYSTEM_STEP_NAME;
+		if (s->kind == SYSTEM_STEP_NAME)
+			continue;
+		CHECK_INT(s->kind, n == 3 ? SYSTEM_STEP : SYSTEM_DETECTED_STEP);
+		CHECK_INT(s->source, n == 3   ? STEP_REPORTED
+				     : n == 2 ? STEP_OPTIMIZER
+					      : STEP_FORWARD);
+		CHECK_INT(s->value, values[n++]);
+	}
+	CHECK(n == 4 && names == 2);
+	job_cleanup();
+}
+
 static void deferred_job(void)
 {
 	collect_alloc(&block, NULL); /* followed */

@@ -380,6 +380,50 @@ TEST(track, steps_by_ranges)
 	done();
 }
 
+static void detected_step(uint64_t ns, uint64_t number)
+{
+	RECORD(&r, REC_SYSTEM, rec_system, ns, .kind = SYSTEM_DETECTED_STEP, .value = number,
+	       .source = STEP_OPTIMIZER, .device = 0);
+}
+
+TEST(track, detected_steps_are_in_no_dump)
+{
+	rowtext_begin("", "");
+	TEXT_RECORD(&r, REC_NAME, rec_name, 1, "Adam", 4, .hash = 77);
+	RECORD(&r, REC_SYSTEM, rec_system, 1, .kind = SYSTEM_STEP_NAME, .value = 77);
+	detected_step(2, 1);
+	detected_step(3, 2);
+	RECORD(&r, REC_SYSTEM, rec_system, 4, .kind = SYSTEM_DETECTED_STEP, .value = 3,
+	       .source = STEP_SOURCE_END);
+	system_event(5, SYSTEM_DETECTED_STEP, 4); /* without a source */
+	system_event(6, 99, 4);
+	feed();
+	ROWS("hidden SYSTEM STEP 1 Adam @2 t7 d9999 \n"
+	     "hidden SYSTEM STEP 2 Adam @3 t7 d9999 \n");
+	/* The program's own count, from now on. */
+	system_event(7, SYSTEM_STEP, 1);
+	detected_step(8, 3);
+	feed();
+	ROWS("SYSTEM STEP 1 @7 t7 d9999 \n");
+	done();
+}
+
+/* --steps names steps of the program. */
+TEST(track, detected_steps_are_not_listed_ones)
+{
+	rowtext_begin("{\"analysisType\":0,\"SelectedStepList\":{\"stepCount\":1,"
+		      "\"stepIdList\":[2,0,0,0,0]}}",
+		      "");
+	detected_step(1, 1);
+	add_alloc(&r, 2, 0x10, 1, POOL_PTA);
+	feed();
+	ROWS("");
+	system_event(3, SYSTEM_STEP, 1);
+	feed();
+	ROWS("MALLOC PTA - @3 t7 d0 allocation_id:1,addr:10,size:1,shadow:true\n");
+	done();
+}
+
 TEST(track, steps_by_call)
 {
 	rowtext_begin("{\"analysisType\":0,\"SelectedStepList\":{\"stepCount\":1,"

@@ -215,6 +215,62 @@ TEST(blocks, steps_by_calls)
 	blocks_free(b);
 }
 
+static struct block_change detect_step(struct blocks *b, enum rec_step_source source,
+				       const char *name)
+{
+	struct row r = row_of(ROW_SYSTEM, TYPE_STEP);
+
+	r.name = name;
+	r.name_len = strlen(name);
+	r.hidden = true;
+	r.range = source;
+	return put(b, r);
+}
+
+TEST(blocks, detected_steps)
+{
+	struct blocks *b = blocks_new();
+	struct block *first = put(b, block_row(ROW_MALLOC, 1, 1, false)).block;
+	struct block_change c = detect_step(b, STEP_FORWARD, "1 Net");
+
+	CHECK(c.step_ended == 1 && c.step_begun == 2 && !c.steps_anew);
+	CHECK_INT(c.process->steps_by, STEPS_BY_FORWARD);
+	CHECK_STR(c.process->step_name, "Net");
+	struct block *second = put(b, block_row(ROW_MALLOC, 2, 1, false)).block;
+	CHECK_INT(detect_step(b, STEP_FORWARD, "2 Net").step_ended, 2);
+	CHECK_INT(second->step, 2);
+	/* Training begins: that was no inference. */
+	c = detect_step(b, STEP_OPTIMIZER, "1 SGD");
+	CHECK(c.step_ended == 1 && c.step_begun == 2 && c.steps_anew);
+	CHECK(first->step == 0 && second->step == 0);
+	CHECK_STR(c.process->step_name, "SGD");
+	c = detect_step(b, STEP_OPTIMIZER, "2 SGD");
+	CHECK(c.step_ended == 2 && !c.steps_anew);
+	/* The pattern of its optimizers is another one. */
+	CHECK(detect_step(b, STEP_OPTIMIZER, "1 SGD").steps_anew);
+	blocks_free(b);
+}
+
+TEST(blocks, steps_of_the_program_count)
+{
+	for (unsigned range = 0; range < 2; range++) {
+		struct blocks *b = blocks_new();
+
+		detect_step(b, STEP_OPTIMIZER, "1 ");
+		detect_step(b, STEP_OPTIMIZER, "2 ");
+		struct block *block = put(b, block_row(ROW_MALLOC, 1, 1, false)).block;
+		CHECK_INT(block->step, 3);
+		struct block_change c =
+			range ? mark(b, TYPE_RANGE_START, "step start", 1) : call_step(b, "1");
+		CHECK(c.steps_anew && !c.process->step_name && block->step == 0);
+		CHECK_INT(c.step_ended, !range);
+		CHECK_INT(c.process->steps_by, range ? STEPS_BY_RANGE : STEPS_BY_CALL);
+		c = detect_step(b, STEP_OPTIMIZER, "3 ");
+		CHECK(!c.steps_anew && !c.step_ended);
+		blocks_free(b);
+	}
+}
+
 TEST(blocks, owners_and_late_owners)
 {
 	struct blocks *b = blocks_new();
