@@ -123,9 +123,11 @@ const struct command cmd_mem_leaks = {
 			 "step ends. Memory that was taken once, a cache that has filled up and a "
 			 "buffer of the last few steps are listed apart. The first step is the "
 			 "warm-up. Steps end with msmemscope.step() in Python or with "
-			 "sonde_step(), or are mstx ranges named \"step start\". --fail-on=leak: "
+			 "sonde_step(), or are mstx ranges named \"step start\"; those of PyTorch "
+			 "programs without any are detected. --fail-on=leak: "
 			 "status 3 if the memory of a place grows. Growth needs at least three "
-			 "steps: with fewer, no leak is reported.\n\n"
+			 "steps: with fewer, no leak is reported. Without steps, places that grow "
+			 "over time are named; they do not count for --fail-on.\n\n"
 			 "With --mark three marks take the place of steps. The exit status is 1 if "
 			 "a device has fewer than three of them.",
 		 ANALYSIS_SPEC},

@@ -110,11 +110,15 @@ void leak_site_settle(struct leak_site *s)
 	s->life_at_end = s->life;
 }
 
-static void count_block(struct leak_site *s, int by, uint32_t step)
+static void count_block(struct leak_site *s, int by, uint32_t step, uint64_t bytes)
 {
+	const struct leak_process *p = process_of(s->pool->process);
+
 	for (; s; s = s->parent) {
 		leak_site_settle(s);
 		s->live += (uint64_t)(int64_t)by;
+		if (!p->ends)
+			growth_count(s, &p->windows, by * (int64_t)bytes);
 		if (by < 0)
 			continue;
 		s->changed_step = step;
@@ -272,7 +276,7 @@ static void uncount_block(struct block *b)
 {
 	if (!(b->own[OWN_FLAGS] & LEAK_COUNTED))
 		return;
-	count_block(leak_site_of(b), -1, 0);
+	count_block(leak_site_of(b), -1, 0, b->bytes);
 	b->own[OWN_FLAGS] &= ~(uint64_t)LEAK_COUNTED;
 }
 
@@ -301,7 +305,7 @@ static void on_alloc(struct leaks *l, const struct row *row, struct block *b)
 		parent_blocks_add(parents_of(b->pool->device), b);
 	if (b->shadow) /* nobody knows in which step it was allocated */
 		return;
-	count_block(s, 1, b->step);
+	count_block(s, 1, b->step, b->bytes);
 	b->own[OWN_FLAGS] |= LEAK_COUNTED;
 }
 
@@ -335,6 +339,31 @@ static void on_step_end(struct leaks *l, struct block_process *p, uint32_t step,
 		pool_of(p->pools[i])->reserved_at_end = p->pools[i]->reserved;
 }
 
+/* What were steps so far was none: all of it was the warm-up. */
+static void forget_steps(struct leaks *l, struct block_process *p)
+{
+	*process_of(p) = (struct leak_process){0};
+	for (size_t i = 0; i < l->nsites; i++) {
+		struct leak_site *s = l->sites[i];
+
+		if (s->pool->process != p)
+			continue;
+		s->first_step = s->ends = s->changed_step = s->life = s->life_at_end = 0;
+		s->freed = s->freed_at_end = s->base = s->nlevels = 0;
+		free(s->growth); /* a step follows at once */
+		s->growth = NULL;
+	}
+}
+
+/* Steps are better than windows of time; and what comes after its end is not the program's. */
+static void advance_time(struct block_process *p, const struct row *row)
+{
+	struct leak_process *own = process_of(p);
+
+	if (!own->ends && !p->torn_down && !row_attr(row, ATTR_CARRIED))
+		growth_advance(&own->windows, row->time_ns);
+}
+
 static void leaks_row(struct analysis *a, const struct row *row)
 {
 	struct leaks *l = (struct leaks *)a;
@@ -343,16 +372,20 @@ static void leaks_row(struct analysis *a, const struct row *row)
 	l->dumped |= row->event == ROW_MALLOC && !row->hidden;
 	switch (blocks_add(l->base.blocks, row, &c)) {
 	case BLOCKS_ALLOC:
+		advance_time(c.process, row);
 		on_alloc(l, row, c.block);
 		break;
 	case BLOCKS_FREE:
 	case BLOCKS_LEFT:
+		advance_time(c.process, row);
 		if (c.block)
 			on_end(&c);
 		break;
 	default:
 		break;
 	}
+	if (c.steps_anew)
+		forget_steps(l, c.process);
 	if (c.step_ended)
 		on_step_end(l, c.process, c.step_ended, row);
 }
@@ -389,6 +422,7 @@ static void leaks_free(struct analysis *a)
 		free_own(l->base.blocks->processes[i]);
 	for (size_t i = 0; i < l->nsites; i++) {
 		free(l->sites[i]->levels);
+		free(l->sites[i]->growth);
 		free(l->sites[i]);
 	}
 	free(l->sites);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /* The leaks for programs; leaks.h names the keys. */
 #include "formats/json_value.h"
+#include "memory/analysis/common/block_steps.h"
 #include "memory/analysis/common/fields.h"
 #include "memory/analysis/leaks/leaks_impl.h"
 
@@ -86,6 +87,7 @@ static json_t *process_value(const struct leaks *l, const struct leak_rest *rest
 	put_text(o, "command", rest->process->command);
 	put_number(o, "steps_ended", own ? own->ends : 0);
 	put_number(o, "last_step", own ? own->last_step : 0);
+	json_object_set_new(o, "steps", steps_json_of(rest->process));
 	json_object_set_new(o, "left_at_end",
 			    held_value(&(struct leak_held){rest->blocks, rest->bytes}));
 	put_number(driver, "blocks", rest->driver.blocks);
@@ -120,6 +122,8 @@ json_t *leaks_json(struct analysis *a, unsigned top)
 	}
 	json_object_set_new(o, "leaks", leaks);
 	json_object_set_new(o, "kept", kept);
+	json_object_set_new(o, "grows_over_time", growth_json(l, &answer));
+	json_object_set_new(o, "steps", steps_json(l->base.blocks));
 	PUT_LIST(o, "processes", answer.nrests, process_value(l, &answer.rests[i], top));
 	leak_answer_release(&answer);
 	return o;

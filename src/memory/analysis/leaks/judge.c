@@ -386,6 +386,7 @@ void leaks_judge(struct leaks *l, struct leak_answer *out)
 			count_rest(l, p, &out->rests[out->nrests++]);
 	}
 	SORT(out->rests, out->nrests, larger_rest_first);
+	growth_judge(l, out);
 }
 
 void leak_answer_release(struct leak_answer *a)
@@ -396,5 +397,6 @@ void leak_answer_release(struct leak_answer *a)
 	free(a->findings);
 	free(a->blocks);
 	free(a->others);
+	free(a->growths);
 	*a = (struct leak_answer){0};
 }

@@ -41,7 +41,13 @@
  *	                    freed_blocks,
  *	                    longest_life_steps (of a block that was freed), block_bytes (null if
  *	                    they differ), where (or null), c_stack[], python_stack[]
- *	processes[]         pid, command (or null), steps_ended, last_step,
+ *	grows_over_time[]   of processes without steps, see growth.c: pid, device, pool, confidence
+ *	                    ("likely", "possible"), windows, window_ns, windows_grown, bytes,
+ *	                    bytes_per_minute, block_bytes (or null), where, c_stack[],
+ *	                    python_stack[]. These are no findings.
+ *	steps               {source: "explicit", "range", "optimizer", "forward", name (or null)} of
+ *	                    the process that has the most of them, or null
+ *	processes[]         pid, command (or null), steps_ended, last_step, steps (as above),
  *	                    left_at_end: {blocks, bytes},
  *	                    driver_left: {blocks, bytes, pool_blocks, pool_bytes, places[]}: memory
  *	                    of the driver that was left at the end, less what pools were cut from,

@@ -19,6 +19,23 @@ enum leak_block_flags {
 	LEAK_RESERVED = 1 << 3, /* such a one, and the pools must have it (judge.c) */
 };
 
+#define GROWTH_WINDOWS 24
+
+/* Windows of time of a process; see growth.c. */
+struct growth_windows {
+	uint64_t end_ns; /* of the one that runs */
+	uint64_t length_ns; /* 0: none has begun */
+	uint32_t n; /* that have ended */
+	uint32_t merges; /* how often two have become one */
+};
+
+/* What a site held in them. */
+struct growth {
+	uint64_t bytes, low; /* now; the least in the window that runs */
+	uint32_t n, merges; /* as far as `floors` is known */
+	uint64_t floors[GROWTH_WINDOWS];
+};
+
 /* From the end of `step` on, the site never held fewer than `live` blocks at the end of a step. */
 struct leak_level {
 	uint64_t live;
@@ -44,12 +61,14 @@ struct leak_site {
 	uint64_t base; /* never fewer since the warm-up */
 	struct leak_level *levels; /* above that, rising */
 	size_t nlevels, levels_cap;
+	struct growth *growth; /* until a step has ended; NULL: no block yet */
 };
 
 struct leak_process {
 	uint32_t ends; /* steps that have ended */
 	uint32_t last_step; /* the number of the last one */
 	uint64_t end_ns;
+	struct growth_windows windows; /* until a step has ended */
 };
 
 struct leak_pool {
@@ -115,6 +134,14 @@ struct leak_rest {
 	bool running; /* blocks are alive, so the end of the process was not seen */
 };
 
+/* A call site of a process without steps that grew over time. */
+struct growth_finding {
+	const struct leak_site *site;
+	bool likely; /* a leak; else possibly one */
+	uint32_t windows, rose; /* that are compared with the one before; that had more */
+	uint64_t bytes, bytes_per_minute, span_ns;
+};
+
 struct leak_answer {
 	struct leak_finding *findings; /* by kind, then the largest first */
 	size_t nfindings;
@@ -124,6 +151,8 @@ struct leak_answer {
 	struct leak_rest *rests; /* of each process that has pools, the largest first */
 	size_t nrests;
 	struct block **blocks, **others; /* what the findings point into */
+	struct growth_finding *growths; /* the likely ones, then the fastest first */
+	size_t ngrowths, growths_cap;
 };
 
 #define LEAKS_MIN_STEPS 3 /* with fewer, nothing is known */
@@ -154,6 +183,17 @@ static inline const struct stacks *leaks_stacks(const struct leaks *l)
 {
 	return &l->base.blocks->stacks;
 }
+
+/* --- growth.c --- */
+
+void growth_advance(struct growth_windows *w, uint64_t time_ns);
+/* The site has these bytes more, or less. */
+void growth_count(struct leak_site *s, const struct growth_windows *w, int64_t bytes);
+/* Are there enough windows? */
+bool growth_is_known(const struct leak_process *p);
+void growth_judge(struct leaks *l, struct leak_answer *out);
+void growth_say(const struct leaks *l, const struct leak_answer *a, struct buf *out);
+json_t *growth_json(const struct leaks *l, const struct leak_answer *a);
 
 /* --- report.c, json.c --- */
 

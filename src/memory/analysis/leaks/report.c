@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "memory/analysis/common/block_steps.h"
 #include "memory/analysis/common/report.h"
 #include "memory/analysis/leaks/leaks_impl.h"
 #include "memory/analysis/processes/processes.h"
@@ -108,9 +109,12 @@ static void say_no_steps(const struct view *g, struct buf *out)
 		say(out, "There is nothing to look at: no allocation was recorded.");
 		return;
 	}
-	say(out, "No step ended in this recording, so growth cannot be distinguished from memory "
-		 "that is "
-		 "kept on purpose. Mark the steps of the job: " WORDS_MARK_STEPS);
+	if (g->a->ngrowths)
+		growth_say(g->l, g->a, out);
+	else
+		say(out, "No step ended in this recording, so growth cannot be distinguished from "
+			 "memory that is kept on purpose.");
+	say(out, " Mark the steps of the job: " WORDS_MARK_STEPS);
 	if (g->l->dumped && blocks)
 		say(out, " {} {} left at the end.", HELD(bytes, blocks), TEXT(words_was(blocks)));
 	else if (g->l->dumped)
@@ -205,6 +209,7 @@ static void print_answer(const struct view *g)
 		say(&t, " {} that lose{} less than the limit {} left out.",
 		    COUNT_OF(g->a->ignored, "place"), TEXT(one ? "s" : ""),
 		    TEXT(one ? "is" : "are"));
+	steps_say(g->l->base.blocks, &t);
 	report_paragraph(&g->report, 0, &t);
 }
 
