@@ -20,7 +20,7 @@ static void on_process(void *arg, uint32_t pid, const char *command)
 	summary_process(s->summary, pid, command);
 }
 
-/* Rows that were not asked for serve analyses; of them only the refusal of memory is news. */
+/* Rows that were not asked for serve analyses; of them the refusal of memory and steps are news. */
 static void on_row(void *arg, const struct row *row)
 {
 	struct showing *s = arg;
@@ -28,6 +28,8 @@ static void on_row(void *arg, const struct row *row)
 	s->processes.host |= row->event == ROW_MALLOC && row->device == DEV_HOST;
 	if (!row->hidden || row->event == ROW_OOM_DETAIL)
 		summary_add(s->summary, row);
+	else if (row->event == ROW_SYSTEM && row->type == TYPE_STEP)
+		summary_detected_step(s->summary, row);
 	s->hidden |= row->hidden && row->event == ROW_MALLOC;
 }
 

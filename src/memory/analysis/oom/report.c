@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "formats/json_value.h"
+#include "memory/analysis/common/block_steps.h"
 #include "memory/analysis/common/fields.h"
 #include "wire/record.h"
 
@@ -399,6 +400,7 @@ json_t *oom_json(struct analysis *a, unsigned top)
 	json_t *root = json_object();
 
 	put_number(root, "requests", o->requests);
+	json_object_set_new(root, "steps", steps_json(o->base.blocks));
 	PUT_LIST(root, "incidents", o->nincidents, incident_value(o, o->incidents[i], top));
 	return root;
 }

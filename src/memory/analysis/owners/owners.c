@@ -8,6 +8,7 @@
 
 #include "base/mem.h"
 #include "formats/json_value.h"
+#include "memory/analysis/common/block_steps.h"
 #include "memory/analysis/common/breakdown_text.h"
 #include "memory/analysis/owners/tree.h"
 #include "memory/analysis/processes/programs.h"
@@ -409,6 +410,7 @@ static json_t *owners_json(struct analysis *a, unsigned top)
 		json_array_append_new(devices, d);
 	}
 	json_object_set_new(answer, "devices", devices);
+	json_object_set_new(answer, "steps", steps_json(o->base.blocks));
 	counted_free(list, n);
 	return answer;
 }

@@ -2,6 +2,7 @@
 /* The peak for people and for programs. */
 #include "base/text/printable.h"
 #include "formats/json_value.h"
+#include "memory/analysis/common/block_steps.h"
 #include "memory/analysis/common/breakdown_text.h"
 #include "memory/analysis/common/fields.h"
 #include "memory/analysis/common/frames.h"
@@ -372,6 +373,7 @@ json_t *peak_json(struct analysis *a, unsigned top)
 		put_number(answer, "limit_bytes", p->options.limit_bytes);
 	put_bool(answer, "has_owners", breakdown_has_owners(p->breakdown));
 	PUT_LIST(answer, "devices", n, device_json(p, &list[i], top));
+	json_object_set_new(answer, "steps", steps_json(p->base.blocks));
 	json_object_set_new(answer, "together", together_json(&p->together, p->base.blocks));
 	peak_release_devices(list, n);
 	return answer;

@@ -28,7 +28,8 @@ static const struct field site_fields[] = {
 };
 static const struct field counts_fields[] = {
 	FIELDS(struct summary_counts, mallocs, frees, unmatched_frees, synthetic_frees, accesses,
-	       operator_launches, kernel_launches, marks, ranges, steps, snapshots, ooms),
+	       operator_launches, kernel_launches, marks, ranges, steps),
+	FIELDS(struct summary_counts, detected_steps, snapshots, ooms),
 	{0},
 };
 static const struct field loss_fields[] = {

@@ -150,7 +150,7 @@ bool summary_host(struct summary *s, uint32_t pid, struct process_blocks *out)
 	*out = (struct process_blocks){
 		.bytes = d->has_driver ? d->driver.live_bytes : d->pools.live_bytes,
 		.most_bytes = d->has_driver ? d->driver.peak_bytes : d->pools.peak_bytes,
-		.steps = (uint32_t)p->seen.steps,
+		.steps = (uint32_t)(p->seen.steps + p->seen.detected_steps),
 		.torn_down = p->torn_down,
 	};
 	for (size_t i = 0; i < p->npools; i++)

@@ -406,9 +406,13 @@ static void add_other(struct summary *s, struct summary_counts *seen, const stru
 		seen->marks += row->type == TYPE_MARK;
 		seen->ranges += row->type == TYPE_RANGE_START;
 		seen->steps += row->type == TYPE_RANGE_START && row_is_step_range(row);
+		if (seen->steps)
+			seen->detected_steps = 0;
 		break;
 	case ROW_SYSTEM:
 		seen->steps += row->type == TYPE_STEP && !row_attr(row, ATTR_CARRIED);
+		if (seen->steps)
+			seen->detected_steps = 0;
 		if (row->type == TYPE_START_TRACE && row->pid != NO_PID)
 			trace_started(s, row);
 		break;
@@ -507,6 +511,16 @@ static void add_memory(struct summary *s, const struct row *row)
 		add_free(s, p, row, &f);
 	if (p->last_pool)
 		summary_use_block(p->last_pool->own, row);
+}
+
+/* The first one begins anew. */
+void summary_detected_step(struct summary *s, const struct row *row)
+{
+	struct summary_counts *seen = &summary_process_of(s, row->pid)->seen;
+
+	if (row->name_len > 1 && !memcmp(row->name, "1 ", 2))
+		seen->detected_steps = 0;
+	seen->detected_steps += !seen->steps && !row_attr(row, ATTR_CARRIED);
 }
 
 void summary_add(struct summary *s, const struct row *row)

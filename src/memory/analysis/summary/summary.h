@@ -58,6 +58,8 @@ struct summary *summary_new(void);
 void summary_free(struct summary *s); /* s may be NULL */
 
 void summary_add(struct summary *s, const struct row *row); /* copies what it keeps */
+void summary_detected_step(struct summary *s,
+			   const struct row *row); /* which is no row of a dump */
 
 /*
  * Names a process: once for each, before its rows or after them. A second call for a pid that has

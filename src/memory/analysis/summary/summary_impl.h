@@ -118,6 +118,7 @@ struct summary_counts { /* numbers alone: they are added up as an array */
 	uint64_t accesses;
 	uint64_t operator_launches, kernel_launches;
 	uint64_t marks, ranges, steps;
+	uint64_t detected_steps; /* without those */
 	uint64_t snapshots, ooms;
 };
 

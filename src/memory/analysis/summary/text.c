@@ -164,6 +164,7 @@ static void print_counts(const struct view *g)
 		     {c.kernel_launches, "kernel launch", "kernel launches"},
 		     {c.accesses, "access", "accesses"},
 		     {c.steps, "step", "steps"},
+		     {c.detected_steps, "detected step", "detected steps"},
 		     {c.marks, "mark", "marks"},
 		     {c.ranges, "range", "ranges"},
 		     {c.snapshots, "snapshot", "snapshots"}};
