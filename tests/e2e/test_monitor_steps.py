@@ -340,6 +340,59 @@ def test_an_unmodified_program(build, tmp_path, torch):
             p.wait()
 
 
+MINDSPORE = """
+class Cell:
+    def __call__(self, *args):
+        return self.construct(*args)
+
+class Optimizer(Cell):
+    def construct(self, gradients):
+        return True
+
+class Momentum(Optimizer):
+    pass
+
+class TrainOneStepCell(Cell):
+    def __init__(self, network, optimizer):
+        self.network, self.optimizer = network, optimizer
+
+    def construct(self, *args):
+        self.network(*args)
+        return self.optimizer([])
+"""
+
+
+def test_mindspore(run, tmp_path):
+    """A package that is built like it: cells, and functions that call an optimizer."""
+    package = tmp_path / "mindspore"
+    package.mkdir()
+    (package / "__init__.py").write_text("from . import nn\n")
+    (package / "nn.py").write_text(MINDSPORE)
+    r = run(
+        """
+import sonde._steps.for_monitor
+from mindspore import nn
+from sonde import _monitor
+class Net(nn.Cell):
+    def construct(self, x):
+        return x
+train = nn.TrainOneStepCell(Net(), nn.Momentum())
+for _ in range(5):
+    assert train(1) is True
+d, g = nn.Momentum(), nn.Momentum()
+one = _monitor.steps()
+sonde._steps._cells.pattern.forget()
+for _ in range(5):
+    d([]), g([])
+two = _monitor.steps()
+sonde._steps.end(_monitor)
+assert "__call__" not in vars(nn.Optimizer) and "__call__" not in vars(nn.TrainOneStepCell)
+print(one, two - one)
+"""
+    )
+    assert (r.stdout, r.stderr) == ("5 5\n", "")
+
+
 def test_without_pytorch(run):
     r = run("import sys, sonde._steps\nassert 'torch' not in sys.modules\nprint('done')")
     assert (r.stdout, r.stderr) == ("done\n", "")

@@ -42,8 +42,8 @@ def label(ns, kind, level, text, addr=0, device=9999):
     return record(LABEL, ns, struct.pack("<QBBHHH", addr, kind, level, len(text), device, 0), text)
 
 
-def system(ns, kind, value=0):
-    return record(SYSTEM, ns, struct.pack("<QHBBI", value, 9999, kind, 0, 0))
+def system(ns, kind, value=0, source=0):
+    return record(SYSTEM, ns, struct.pack("<QHBBI", value, 9999, kind, source, 0))
 
 
 def op(ns, kind, text):
@@ -152,6 +152,26 @@ SHADOW = [
     alloc(2, 0x20, 1, HOST, kind=2, device=10000, flags=1),
     system(3, 2),
     free(4, 0x20, HOST, kind=2),
+]
+
+# Calls of a model, then training, then steps of the program; some that nobody makes.
+DETECTED = [
+    alloc(1, 0x1000, 64, PTA),
+    name(1, 0xABC, b"Net"),
+    system(1, 8, 0xABC),
+    system(2, 7, 1, 2),
+    alloc(3, 0x2000, 64, PTA),
+    system(3, 7, 2, 2),
+    system(4, 8, 0xDEF),
+    system(4, 7, 1, 1),
+    alloc(5, 0x3000, 64, PTA),
+    system(6, 7, 2, 1),
+    system(6, 7, 2**64 - 1, 1),
+    system(6, 7, 0, 1),
+    system(6, 7, 3, 99),
+    free(7, 0x2000, PTA),
+    system(8, 4, 1),
+    system(9, 7, 3, 1),
 ]
 
 # What the Python package tells: its configuration, what the framework says, calls and spans.
@@ -515,6 +535,7 @@ SEEDS = {
         "shadow": frame(1, b'{"collectMode":1,"collectCpu":true}') + frame(3, run(0, 7, SHADOW)),
         "steps": frame(1, b'{"SelectedStepList":{"stepCount":1,"stepIdList":[1]}}')
         + frame(3, run(0, 7, EVERY[1:5] + EVERY[9:18])),
+        "detected": frame(1, b'{"analysisType":1}') + frame(3, run(0, 7, DETECTED)) + frame(4, proc_end(0)),
         "asked": frame(1, b'{"dumpEventType":15}')
         + frame(2, proc(1, 5))
         + frame(3, run(0, 7, ASKED) + run(1, 7, EVERY[1:5] + ASKED[2:]))

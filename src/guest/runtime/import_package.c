@@ -2,8 +2,8 @@
 /*
  * Brings Python modules of ours into a Python program that does not import them: what was asked for
  * (operators, accesses, owners, calls of functions; steps of training) can only be seen from
- * Python. What detects steps for a memory recording comes when the program has imported torch, and
- * never into one that does not.
+ * Python. What detects steps for a memory recording comes when the program has imported torch or
+ * mindspore, and never into one that does not.
  *
  * The interpreter is asked to call us when it is at a place where Python code may run, in its main
  * thread. A thread that lives for the moment of its start-up does the asking, since there may be no
@@ -164,14 +164,14 @@ enum { IDLE, ASKED, DONE };
 
 struct wanted {
 	const char *name; /* of the module */
-	const char *after; /* not before this one is there; NULL: at once */
+	bool waits; /* for one of the frameworks; else at once */
 	_Atomic uint32_t state;
 	_Atomic uint32_t tries;
 };
 
 static struct wanted package = {.name = "msmemscope"};
 static struct wanted steps = {.name = "sonde._steps.for_monitor"};
-static struct wanted memory_steps = {.name = "sonde._steps.for_memory", .after = "torch"};
+static struct wanted memory_steps = {.name = "sonde._steps.for_memory", .waits = true};
 
 /*
  * 1: the module is there, or is not to come; 0: not yet; -1: an exception of the job's is set.
@@ -251,7 +251,12 @@ static int import_module(void *arg)
 {
 	struct wanted *w = arg;
 
-	if (w->after && look_at_module(w->after) != MODULE_COMPLETE) {
+	if (guest_is_sealed()) { /* an import makes system calls */
+		atomic_store(&w->state, DONE);
+		return 0;
+	}
+	if (w->waits && look_at_module("torch") != MODULE_COMPLETE &&
+	    look_at_module("mindspore") != MODULE_COMPLETE) {
 		atomic_store(&w->state, IDLE); /* perhaps never */
 		return 0;
 	}

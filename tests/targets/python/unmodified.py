@@ -135,8 +135,46 @@ class Served(nn.Module):
 def inference():
     model = Served().eval()
     with torch.no_grad():
-        for _ in range(10):
+        for _ in range(40):
             nn.functional.softmax(model(torch.randn(8, 16)), dim=-1)
+
+
+def two_models():
+    """Called in turn, each also inside of another module."""
+    encoder, decoder = make_model().eval(), Served().eval()
+    with torch.no_grad():
+        for _ in range(40):
+            encoder(torch.randn(8, 16))
+            decoder(torch.randn(8, 16))
+
+
+def failing_model():
+    class Fails(Served):
+        def forward(self, x):
+            if x.shape[0] % 2:
+                raise ValueError("odd")
+            return super().forward(x)
+
+    model = Fails().eval()
+    with torch.inference_mode():
+        for i in range(40):
+            try:
+                model(torch.randn(i + 1, 16))
+            except ValueError:
+                pass
+
+
+def trained_late():
+    """The class of a model is what it was when training begins."""
+    model = Served().eval()
+    with torch.no_grad():
+        for _ in range(40):
+            model(torch.randn(8, 16))
+    model.train()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(10):
+        train_batch(model, optimizer)
+    assert "__call__" not in vars(Served)
 
 
 def serving_leak():
@@ -202,7 +240,7 @@ def run(way):
 
 
 if __name__ == "__main__":
-    for way in (inference, serving_leak, validated_first):
+    for way in (inference, serving_leak, two_models, failing_model, validated_first, trained_late):
         run(way)
     if torch.__version__ >= "2":
         import torch._dynamo  # else every process that makes an optimizer does it

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: MulanPSL-2.0
-"""The steps of unmodified PyTorch programs.
+"""The steps of unmodified programs that use PyTorch or MindSpore.
 
-    for_memory     imported into a program whose memory is recorded, once torch is there
+    for_memory     imported into a program whose memory is recorded, once one of them is there
     for_package    the same, of a program that has imported msmemscope
-    for_monitor    imported into a program that is monitored, whenever torch comes
+    for_monitor    imported into a program that is monitored, whenever they come
+    _cells         training with MindSpore
     _optimizers    training: when optimizers step
     _forwards      inference: when the model is called, and nothing has been trained so far
     _pattern       which of these calls end a step
@@ -18,7 +19,7 @@ Nothing in here may raise into the program or change what it computes.
 import os
 import sys
 
-from . import _forwards, _optimizers
+from . import _cells, _forwards, _optimizers
 
 OPTIMIZER, FORWARD = 1, 2  # enum rec_step_source
 
@@ -26,14 +27,18 @@ _users = []  # extensions that want the steps, the one that is told last
 _reported = False  # the program reports its steps
 
 
-def begin(native, torch):
-    """The extension is told the steps from now on; torch has been imported."""
+def begin(native, framework):
+    """The extension is told the steps from now on; framework: torch, or mindspore."""
     if native not in _users:
         _users.insert(0 if native.__name__ == "sonde._sonde" else len(_users), native)
-    if not _reported:
-        _optimizers.listen(torch, _on_optimizer)
-        if not _optimizers.pattern.periods:
-            _forwards.listen(torch, _on_forward)
+    if _reported:
+        return
+    if framework.__name__ == "mindspore":
+        _cells.listen(framework, _on_optimizer)
+        return
+    _optimizers.listen(framework, _on_optimizer)
+    if not _optimizers.pattern.periods:
+        _forwards.listen(framework, _on_forward)
 
 
 def end(native):
@@ -41,8 +46,13 @@ def end(native):
     if native in _users:
         _users.remove(native)
     if not _users:
-        _forwards.leave()
-        _optimizers.leave()
+        _leave()
+
+
+def _leave():
+    _cells.leave()
+    _forwards.leave()
+    _optimizers.leave()
 
 
 def _on_optimizer(optimizer, found):
@@ -66,14 +76,13 @@ def _tell(source, what, found):
     name = type(what).__name__
     if not _users[-1].detected_step(source, name.encode(errors="replace").decode(), found == "anew"):
         _reported = True
-        _forwards.leave()
-        _optimizers.leave()
+        _leave()
 
 
 def _in_child():
     """A forked process counts its own."""
-    _optimizers.pattern.forget()
-    _forwards.pattern.forget()
+    for module in (_cells, _forwards, _optimizers):
+        module.pattern.forget()
 
 
 os.register_at_fork(after_in_child=_in_child)

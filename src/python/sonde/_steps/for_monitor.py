@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: MulanPSL-2.0
 """Imported into a program that is monitored: its steps are detected from the moment on at which it
-imports torch."""
+imports torch or mindspore."""
 
 from msmemscope import _imports
 
 from .. import _monitor, _steps
 
-_imports.when_imported("torch", lambda torch: _steps.begin(_monitor, torch))
+for _name in ("torch", "mindspore"):
+    _imports.when_imported(_name, lambda module: _steps.begin(_monitor, module))

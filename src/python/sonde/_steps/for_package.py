@@ -6,7 +6,7 @@ from msmemscope import _imports
 
 from .. import _sonde, _steps
 
-_waiting = None
+_waiting = []
 
 
 def wanted(settings):
@@ -14,13 +14,12 @@ def wanted(settings):
 
 
 def enable(settings):
-    global _waiting
-    _waiting = _imports.when_imported("torch", lambda torch: _steps.begin(_sonde, torch))
+    for name in ("torch", "mindspore"):
+        waits = _imports.when_imported(name, lambda module: _steps.begin(_sonde, module))
+        _waiting.append(waits)
 
 
 def disable():
-    global _waiting
-    if _waiting is not None:
-        _waiting.cancel()
-        _waiting = None
+    while _waiting:
+        _waiting.pop().cancel()
     _steps.end(_sonde)
