@@ -45,6 +45,35 @@ def lines_of(text):
     return [n for n, l in enumerate(UNMODIFIED.read_text().splitlines(), 1) if text in l]
 
 
+SHORT = """
+import torch
+model = torch.nn.Linear(4, 4)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(7):
+    model(torch.ones(2, 4)).mean().backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.deadline(120)
+@pytest.mark.parametrize("torch", every_torch())
+def test_the_first_ones_are_not_missed(build, tmp_path, torch):
+    """Of a program that does nothing between its imports and its first step."""
+    (tmp_path / "short.py").write_text(SHORT)
+    out = tmp_path / "out"
+    command = [build / "bin/sonde", "mem", "record", "--device=cpu", f"--output-path={out}", "--"]
+    subprocess.run(
+        [*command, torch.path, tmp_path / "short.py"],
+        env=clean_env(tmp_path, OMP_NUM_THREADS=1),
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        check=True,
+        timeout=100,
+    )
+    answer = json.loads(ask(build, "leaks", "--json", out))
+    assert [p["steps_ended"] for p in answer["processes"]] == [7]
+
+
 @pytest.mark.deadline(240)
 @pytest.mark.parametrize("torch", every_torch())
 def test_programs_that_know_nothing_of_it(build, tmp_path, torch):

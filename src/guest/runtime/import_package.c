@@ -2,8 +2,8 @@
 /*
  * Brings Python modules of ours into a Python program that does not import them: what was asked for
  * (operators, accesses, owners, calls of functions; steps of training) can only be seen from
- * Python. What detects steps for a memory recording comes when the program has imported torch or
- * mindspore, and never into one that does not.
+ * Python. What detects steps for a memory recording comes while the program imports torch or
+ * mindspore, or when it has, and never into one that does not.
  *
  * The interpreter is asked to call us when it is at a place where Python code may run, in its main
  * thread. A thread that lives for the moment of its start-up does the asking, since there may be no
@@ -255,8 +255,8 @@ static int import_module(void *arg)
 		atomic_store(&w->state, DONE);
 		return 0;
 	}
-	if (w->waits && look_at_module("torch") != MODULE_COMPLETE &&
-	    look_at_module("mindspore") != MODULE_COMPLETE) {
+	if (w->waits && look_at_module("torch") == MODULE_ABSENT &&
+	    look_at_module("mindspore") == MODULE_ABSENT) {
 		atomic_store(&w->state, IDLE); /* perhaps never */
 		return 0;
 	}

@@ -1,15 +1,43 @@
 # SPDX-License-Identifier: MulanPSL-2.0
-"""Imported into a program whose memory is recorded when it has imported torch or mindspore: its
-steps are detected from now on."""
+"""Imported into a program whose memory is recorded when it imports torch or mindspore, or has done
+so: its steps are detected as soon as that is there."""
 
+import importlib.machinery
 import sys
 
 from .. import _sonde, _steps
 from . import _calls, _cells, _forwards, _optimizers, _pattern
 
 
-def _is_complete(module):
-    return not getattr(getattr(module, "__spec__", None), "_initializing", False)
+class _FollowedSpec(importlib.machinery.ModuleSpec):
+    """The import system says in the spec whether it is still busy with the module."""
+
+    @property
+    def _initializing(self):
+        return self.__dict__.get("_initializing", False)
+
+    @_initializing.setter
+    def _initializing(self, value):
+        self.__dict__["_initializing"] = value
+        if not value:
+            self.__class__ = importlib.machinery.ModuleSpec
+            _begin(self.name)
+
+
+def _begin(name):
+    try:
+        if name in sys.modules:  # its import has not failed
+            _steps.begin(_sonde, sys.modules[name])
+    except Exception:  # without steps, then
+        pass
+
+
+def _await(name):
+    spec = getattr(sys.modules.get(name), "__spec__", None)
+    if not getattr(spec, "_initializing", False):
+        _begin(name)
+    elif type(spec) is importlib.machinery.ModuleSpec:
+        spec.__class__ = _FollowedSpec
 
 
 # Our functions are of no interest in the stacks of memory events.
@@ -18,5 +46,4 @@ for _module in (_calls.Calls, _cells, _forwards, _optimizers, _pattern.Pattern, 
         if hasattr(_function, "__code__"):
             _sonde.hide_file(_function.__code__.co_filename)
 for _name in ("torch", "mindspore"):
-    if _name in sys.modules and _is_complete(sys.modules[_name]):
-        _steps.begin(_sonde, sys.modules[_name])
+    _await(_name)
