@@ -43,6 +43,14 @@ LINK_TEST = $(CC) $(OWN_CFLAGS) -o $@ -Wl,--start-group $^ -Wl,--end-group $(OWN
 e2e: all targets soak-programs
 	$(PYTHON) tools/run_e2e.py $(if $(ARGS),,--beside) -q -rs tests/e2e $(ARGS)
 
+# All programs of tests/frameworks, with the newest PyTorch here; `make e2e` runs some of them.
+FRAMEWORKS_PYTHON ?= $(lastword $(PYTHON) $(wildcard build/torch/root/usr/bin/python3.??))
+.PHONY: check-frameworks
+check-frameworks: all
+	tools/fetch_frameworks $(FRAMEWORKS_PYTHON) $(O)/frameworks
+	PYTHONPATH=$(abspath $(O)/frameworks) $(PYTHON) tests/frameworks/run.py --bin $(O)/bin/sonde \
+		--python $(FRAMEWORKS_PYTHON) $(ARGS)
+
 # Every tests/fuzz/fuzz_NAME.c, over tests/fuzz/corpus/NAME. `make fuzz-replay` runs the corpus and
 # some fixed mutations of it; `make fuzz FUZZ=NAME` searches for FUZZ_SECONDS.
 
