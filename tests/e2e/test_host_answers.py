@@ -366,7 +366,7 @@ for step in range(5):
         if not unseen: kept.clear()
     time.sleep(0.12)
     msmemscope.step()
-time.sleep(0.12)
+time.sleep(0.5)  # the recorder may get no processor for a while
 """
 
 

@@ -251,7 +251,7 @@ QUESTIONS = ["show", "leaks", "gaps", "peak", "owners", "oom", "inefficient", "w
 def test_every_answer_says_first_that_it_is_incomplete(hurts):
     """What is left must not read like all there is: text and JSON begin with what is missing."""
     h = hurts()
-    h.start(*keep(h, 3000, pace=60))
+    h.start(*keep(h, 3000, pace=6))
     ends_well(h)
     path, out = h.recording / "events.sonde", ["-o", h.tmp / "result"]
     whole = path.read_bytes()

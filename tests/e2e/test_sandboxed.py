@@ -51,6 +51,7 @@ def test_the_job_lives(hurt, how, what):
 
 def test_call_stacks_that_are_known_go_on(hurt):
     like_plain(hurt, hurt.target("sandboxed"), "kill", "heap")
+    hurt.session.wait_finished()
     (dump,) = hurt.out.glob("msmemscope_*/device_*/dump/*.csv")
     assert dump.read_text().count("churn") > 30000 and hurt.show()["lost"]["stacks"] < 1000
 

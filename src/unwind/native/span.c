@@ -25,6 +25,7 @@
 
 #define PAGE_BYTES 4096ull /* a divisor of every page size */
 #define GROW_MAX_BYTES (16ull << 20)
+#define DEEPER_BYTES (64ull << 10) /* that calls may go deeper once nobody may ask any more */
 #define HOME_BYTES (8ull << 20) /* this much below its end a stack is surely the thread's own */
 
 /* Near the upper end of the main thread's stack. */
@@ -43,11 +44,6 @@ static bool probe_address(uint64_t addr)
 }
 
 static _Atomic bool sealed;
-
-void span_seal(bool on)
-{
-	atomic_store(&sealed, on);
-}
 
 bool span_is_sealed(void)
 {
@@ -146,4 +142,26 @@ void span_keep(const struct span *s, uint64_t sp)
 	}
 	if (lo != home.lo || hi != home.hi)
 		set_home(lo, hi);
+}
+
+/* Of the calling thread: from here to the end of its stack, and what calls from here will use. */
+static void prove_home(void)
+{
+	uint64_t sp = (uint64_t)(uintptr_t)__builtin_frame_address(0), end = span_home_end(sp);
+	struct span s = {page_of(sp), page_of(sp) + PAGE_BYTES};
+
+	if (!end || !span_grow(&s, end))
+		return;
+	while (sp - s.lo < DEEPER_BYTES && span_readable(s.lo - PAGE_BYTES))
+		s.lo -= PAGE_BYTES;
+	if (home.lo < s.lo && home.hi >= s.lo)
+		s.lo = home.lo;
+	set_home(s.lo, s.hi);
+}
+
+void span_seal(bool on)
+{
+	if (on)
+		prove_home();
+	atomic_store(&sealed, on);
 }

@@ -19,7 +19,8 @@ struct span {
 /* Can the 8 bytes at addr be read? Asks the kernel. */
 bool span_readable(uint64_t addr);
 
-/* Nobody may ask the kernel: what is not known to be readable is not. */
+/* Nobody may ask the kernel: what is not known to be readable is not. What the calling thread will
+ * need of its own stack is asked for first. */
 void span_seal(bool on);
 bool span_is_sealed(void);
 

@@ -29,17 +29,18 @@ struct frame {
  * Frameworks come first: what the user's code called in one of them is worth a word.
  */
 static const char *const framework_modules[] = {
-	"libtorch", "libc10", "libmindspore", "libatb.", "libsimpool", "xla_", "libjax",
+	"libtorch", "libc10", "libmindspore", "libatb.", "xla_", "libjax",
 };
 static const char *const system_modules[] = {
-	"libsonde",	"libleaks_ascend", "libascend_",      "libatb_abi_", "libascendcl",
-	"libruntime.",	"libacl_rt",	   "libms_tools_ext", "libprofapi",  "libhccl",
-	"libc.so",	"libc-",	   "libpthread",      "ld-linux",    "libstdc++",
-	"libgcc_s",	"libm.so",	   "libdl.",	      "linux-vdso",  "libmsmemscope_",
-	"libjemalloc",	"libtcmalloc",	   "libmimalloc",     "libgomp",     "libiomp",
-	"libomp.",	"libmkl",	   "libopenblas",     "libtbb",	     "libcuda.",
-	"libcudart",	"libcublas",	   "libcudnn",	      "libnccl",     "libnvrtc",
-	"libnvidia-ml", "libcupti",	   "libcufft",	      "libcusolver", "libcusparse",
+	"libsonde",	  "libsimpool",	  "libleaks_ascend", "libascend_",	"libatb_abi_",
+	"libascendcl",	  "libruntime.",  "libacl_rt",	     "libms_tools_ext", "libprofapi",
+	"libhccl",	  "libc.so",	  "libc-",	     "libpthread",	"ld-linux",
+	"libstdc++",	  "libgcc_s",	  "libm.so",	     "libdl.",		"linux-vdso",
+	"libmsmemscope_", "libjemalloc",  "libtcmalloc",     "libmimalloc",	"libgomp",
+	"libiomp",	  "libomp.",	  "libmkl",	     "libopenblas",	"libtbb",
+	"libcuda.",	  "libcudart",	  "libcublas",	     "libcudnn",	"libnccl",
+	"libnvrtc",	  "libnvidia-ml", "libcupti",	     "libcufft",	"libcusolver",
+	"libcusparse",
 };
 static const char *const system_folders[] = {"/site-packages/", "/dist-packages/"};
 /* Between the user's line and what it called: they say nothing. */
