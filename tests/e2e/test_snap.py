@@ -492,3 +492,30 @@ def test_names_of_threads_and_variables(job, python):
     assert values["plain"].startswith("<__main__.Plain at 0x")
     arguments = [v["name"] for v in main["locals"] if v["argument"]]
     assert arguments == ["first", "used_inside", "key", "rest", "more"]
+
+
+INIT = """
+import sys, time
+
+class Model:
+    def __init__(self, seconds):
+        if seconds:
+            print("ready", flush=True)
+            time.sleep(seconds)
+
+def build(seconds):
+    return Model(seconds)
+
+for _ in range(500):
+    build(0)
+build(100)
+"""
+
+
+@pytest.mark.parametrize("python", one_per_minor())
+def test_frames_of_the_interpreter_itself_are_not_shown(job, python):
+    """From 3.13 on there is one between a call of a class and its __init__, once that is warm."""
+    target = job.start(INIT, python=python.path)
+    (group,) = json.loads(job.run("-p", target.pid, "--json"))["groups"]
+    names = [f["name"] for f in group["frames"]]
+    assert [n.split(".")[-1] for n in names] == ["__init__", "build", "<module>"], names

@@ -462,6 +462,12 @@ static bool has_users(const uint64_t *words, uint32_t n)
 	return false;
 }
 
+static bool is_trampoline(const struct place *p)
+{
+	return unlikely(p->file == p->name) &&
+	       python_is_trampoline(&reader, &python.layout, p->file, p->name);
+}
+
 /* The next frame of interest, and its place. Shims and hidden frames do not count towards what was
  * asked for, but towards a bound of their own, so that a chain without end does end. */
 static bool next_place(struct walk *walk, unsigned *left, struct place *out)
@@ -469,7 +475,8 @@ static bool next_place(struct walk *walk, unsigned *left, struct place *out)
 	struct python_raw_frame f;
 
 	while ((*left)-- > 0 && walk_next(walk, &f))
-		if (!f.shim && f.code && place_of(&f, out) && !is_hidden(out->file))
+		if (!f.shim && f.code && place_of(&f, out) && !is_trampoline(out) &&
+		    !is_hidden(out->file))
 			return true;
 	return false;
 }

@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 #include "unwind/python/frame.h"
 
+#include <string.h>
+
+#include "unwind/python/text.h"
+
 static uint32_t half_word(const void *bytes, uint32_t at)
 {
 	uint32_t v;
@@ -73,4 +77,13 @@ int python_walk_next(struct python_walk *w, struct python_raw_frame *out)
 	python_frame_decode(w->layout, w->at, bytes, out);
 	w->at = out->back;
 	return 1;
+}
+
+bool python_is_trampoline(const struct python_reader *r, const struct python_layout *l,
+			  uint64_t file, uint64_t name)
+{
+	char text[16];
+
+	return file == name && l->minor >= 13 && python_text(r, l, file, text, sizeof(text)) == 8 &&
+	       !memcmp(text, "__init__", 8);
 }

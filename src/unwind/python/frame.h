@@ -66,4 +66,11 @@ static inline uint64_t python_word(const void *bytes, uint32_t at)
 	return v;
 }
 
+/*
+ * From 3.13 on the interpreter puts a frame of its own between a call of a class and its __init__. The
+ * code object of that is nobody's: one and the same str is its file and its name.
+ */
+bool python_is_trampoline(const struct python_reader *r, const struct python_layout *l,
+			  uint64_t file, uint64_t name);
+
 #endif

@@ -237,7 +237,9 @@ static void load_code(struct code_cache *c, struct remote_code *code, const uint
 		memcpy(&flags, bytes + l->code.flags, sizeof(flags));
 		code->generator = flags & GENERATOR_FLAGS;
 	}
-	code->file = text_at(c, python_word(bytes, l->code.filename), NULL);
+	uint64_t file = python_word(bytes, l->code.filename);
+	code->trampoline = python_is_trampoline(&c->remote->reader, l, file, named);
+	code->file = text_at(c, file, NULL);
 	code->name = text_at(c, named, NULL);
 	code->is_code = code->file && code->name && load_size(c, code, bytes) == 0 &&
 			load_lines(c, code, python_word(bytes, l->code.linetable)) == 0;

@@ -36,6 +36,7 @@ struct remote_code {
 	uint32_t bytes; /* of instructions */
 	bool is_code; /* false: some other object; nothing else is set */
 	bool generator; /* or coroutine */
+	bool trampoline; /* of the interpreter itself (unwind/python/frame.h): not shown */
 	struct code_run *runs;
 	unsigned nruns;
 	uint8_t *kinds; /* enum code_kind of each two bytes; NULL: unknown */

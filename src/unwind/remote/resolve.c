@@ -154,10 +154,12 @@ static void resolve_frames(struct python_process *p, struct thread_slot *s, unsi
 		struct python_raw_frame *raw = &now->frames[now->n - 1 - i];
 		struct stack_frame f;
 
+		const struct remote_code *code = code_cache_get(&p->inside->codes, raw->code);
+
 		if (i < kept)
 			raw->hidden = before->frames[before->n - 1 - i].hidden;
 		else
-			raw->hidden = !code_cache_get(&p->inside->codes, raw->code);
+			raw->hidden = !code || code->trampoline;
 		if (raw->hidden)
 			continue;
 		if (!is_known(&s->walk, i, kept) && resolve_frame(p, raw, &f))

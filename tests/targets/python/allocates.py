@@ -36,6 +36,18 @@ def deep(n, call):
     return deep(n - 1, call) if n else call()
 
 
+class Batch:
+    """From 3.13 on the interpreter puts a frame of its own below __init__, once it is warm."""
+
+    def __init__(self, trainer):
+        if trainer:
+            trainer.step(1 << 20)
+
+
+def fill(trainer):
+    return Batch(trainer)
+
+
 def 训练(trainer):
     yield trainer.step(1 << 20)
 
@@ -44,6 +56,8 @@ def work():
     trainer = Trainer()
     acl.aclrtSetDevice(0)
     [trainer.step(1 << 20) for _ in range(2)]
+    [fill(None) for _ in range(100)]
+    fill(trainer)
     list(训练(trainer))
     deep(20, lambda: trainer.step(1 << 21))
     exec(compile("trainer.step(1 << 20)", "a made up name", "exec"), {"trainer": trainer})
