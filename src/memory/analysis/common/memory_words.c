@@ -28,6 +28,8 @@ static void add_word(struct buf *out, const struct word *w)
 		say(out, "{} in {}", BYTES(w->n), COUNT_OF(w->blocks, "block"));
 	else if (w->kind == WORD_WHERE)
 		stacks_where(w->stacks, (uint32_t)w->n, out);
+	else if (w->kind == WORD_PLACE)
+		stacks_place(w->stacks, (uint32_t)w->n, out);
 	else if (w->kind == WORD_PRINTABLE)
 		text_add_printable(out, w->text, strlen(w->text));
 	else

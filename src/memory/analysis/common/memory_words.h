@@ -30,6 +30,7 @@ enum word_kind {
 	WORD_DEVICE,
 	WORD_POOL,
 	WORD_WHERE,
+	WORD_PLACE,
 	WORD_KINDS,
 };
 
@@ -53,6 +54,9 @@ struct word {
 #define POOL(type_) {WORD_POOL, type_, 0, NULL, NULL} /* PTA, HAL, …: as in the dumps */
 /* The function that names a call stack; nothing for number 0. */
 #define WHERE(stacks_, number_) {WORD_WHERE, number_, 0, NULL, stacks_}
+/* Of a struct call_site that may stand for several call stacks. */
+#define WHERE_SITE(stacks_, site_)                                                                 \
+	{(site_)->mixed ? WORD_PLACE : WORD_WHERE, (site_)->stack, 0, NULL, stacks_}
 /* clang-format on */
 
 #define say(out_, text_, ...)                                                                      \

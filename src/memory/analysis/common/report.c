@@ -138,6 +138,16 @@ void call_sites_sort(struct call_site *list, size_t n)
 	SORT(list, n, larger_first);
 }
 
+/* Equal for call stacks that called the same thing of a framework. */
+static uint64_t hash_via(const struct stacks *stacks, uint32_t stack)
+{
+	struct buf via = {0};
+	uint64_t h = stacks_via(stacks, stack, &via) ? XXH3_64bits(via.data, via.len) : 0;
+
+	buf_release(&via);
+	return h;
+}
+
 /* Equal for call stacks from the same place. */
 static uint64_t hash_place(const struct stacks *stacks, const struct call_site *site)
 {
@@ -169,6 +179,8 @@ size_t call_sites_merge(struct call_site *list, size_t n, const struct stacks *s
 			continue;
 		}
 		list[at].paths += is_new;
+		list[at].mixed |=
+			is_new && hash_via(stacks, site.stack) != hash_via(stacks, list[at].stack);
 		list[at].blocks += site.blocks;
 		list[at].bytes += site.bytes;
 	}

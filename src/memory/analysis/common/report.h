@@ -68,6 +68,7 @@ struct call_site {
 	uint64_t blocks, bytes;
 	uint32_t
 		paths; /* call_sites_merge(): how many call stacks that look different it stands for */
+	bool mixed; /* … which called different things, so that none is named */
 };
 
 /* "1.00 MiB in 1 block" in a colour, and its frames. */

@@ -45,7 +45,7 @@ static void add_line(struct groups *g, struct text_numbers *names, const struct 
 {
 	struct buf where = {0};
 
-	if (!stacks_where(&b->stacks, s->block->stack, &where) || !where.len) {
+	if (!stacks_place(&b->stacks, s->block->stack, &where) || !where.len) {
 		buf_release(&where);
 		return;
 	}

@@ -63,7 +63,7 @@ static void say_origin(struct peak *p, const struct peak_device *d, struct buf *
 	if (i < d->nplaces && d->places[i].bytes)
 		say(out, " The largest part from one place, {}, comes from {}.",
 		    HELD(d->places[i].bytes, d->places[i].blocks),
-		    WHERE(peak_stacks(p), d->places[i].stack));
+		    WHERE_SITE(peak_stacks(p), &d->places[i]));
 }
 
 static void say_next(const struct peak_device *d, struct buf *out)

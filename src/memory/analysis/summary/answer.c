@@ -183,7 +183,7 @@ static void say_origin(const struct summary *s, const struct leftover *left, uns
 			say(out, "the {} memory", POOL(left->largest->type));
 		else
 			say(out, "it");
-		say(out, " from {}", WHERE(&s->stacks, sites[0].stack));
+		say(out, " from {}", WHERE_SITE(&s->stacks, &sites[0]));
 	}
 	free(sites);
 }

@@ -93,11 +93,11 @@ TEST(report, call_sites_that_read_the_same_are_one)
 	char near_main[] = "train.py(7): forward\n", other[] = "train.py(9): backward\n";
 	struct stack list[] = {{0}, {.py = near_main}, {.py = other}, {.py = near_main}};
 	struct stacks stacks = {.list = list, .count = 4};
-	struct call_site sites[] = {{0, true, 1, 10, 0},
-				    {1, false, 1, 20, 0},
-				    {2, false, 1, 30, 0},
-				    {3, false, 2, 15, 0},
-				    {0, false, 1, 5, 0}};
+	struct call_site sites[] = {{0, true, 1, 10, 0, false},
+				    {1, false, 1, 20, 0, false},
+				    {2, false, 1, 30, 0, false},
+				    {3, false, 2, 15, 0, false},
+				    {0, false, 1, 5, 0, false}};
 	struct report r = report_begin(&plain, &out);
 
 	CHECK_INT(call_sites_merge(sites, 5, &stacks), 4);
@@ -117,7 +117,7 @@ TEST(report, a_place_has_one_number_whoever_called_it)
 	char b[] = "train.py(7): forward\ntrain.py(30): step\n";
 	struct stack list[] = {{0}, {.py = a}, {.py = b}};
 	struct stacks stacks = {.list = list, .count = 3};
-	struct call_site sites[] = {{1, false, 8, 80, 0}, {2, false, 13, 130, 0}};
+	struct call_site sites[] = {{1, false, 8, 80, 0, false}, {2, false, 13, 130, 0, false}};
 	struct report r = report_begin(&plain, &out);
 
 	CHECK_INT(call_sites_merge(sites, 2, &stacks), 1);
