@@ -98,6 +98,39 @@ print(there["same"], wait(5))
     assert r.stdout == b"True True\n"
 
 
+# Modules that msmemscope imports, too, and that are looked for for a while; then each must be the one that
+# its submodule belongs to, and that everybody has.
+SEARCH = """
+import sys, time
+
+class Slow:
+    def find_spec(self, name, path=None, target=None):
+        until = time.monotonic() + 0.15
+        while name in wanted and time.monotonic() < until:
+            pass
+
+wanted = [n for n in ("collections", "typing", "weakref", "functools", "threading", "importlib",
+                      "concurrent", "json", "logging") if n not in sys.modules]
+sys.meta_path.insert(0, Slow())
+modules = {name: __import__(name) for name in wanted}
+import collections.abc, concurrent.futures, importlib.machinery, json.decoder, logging.handlers
+assert collections.abc and importlib.machinery and concurrent.futures and json.decoder and logging.handlers
+assert all(sys.modules[name] is module for name, module in modules.items())
+for _ in range(1000):
+    if "msmemscope" in sys.modules:
+        break
+    time.sleep(0.01)
+print("msmemscope" in sys.modules)
+"""
+
+
+@pytest.mark.parametrize("python", one_per_minor(oldest=8))
+def test_not_while_a_module_is_searched_for(record, python):
+    """It would be there twice, and the program's have nothing of what was imported below the other."""
+    r = run(record, python, "--analysis=decompose", code=SEARCH)
+    assert r.stdout == b"True\n" and r.stderr == b"", r.stderr
+
+
 @pytest.mark.parametrize("python", one_per_minor(oldest=8))
 def test_the_job_is_the_same(record, python):
     """Exceptions, exit status, output, a half-finished import: as without us."""

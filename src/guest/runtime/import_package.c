@@ -68,7 +68,9 @@ extern void *PyObject_GetAttrString(void *object, const char *name) __attribute_
  * The folder of the script comes into sys.path last: not before the script itself runs. Programs
  * that have none, embedded Python, are recognised by their age.
  *
- * Up to 3.11 an import in the middle of taking the lock of another one makes that fail: not now.
+ * Up to 3.11 an import in the middle of taking the lock of another one makes that fail: not now. Nor
+ * while a module is searched for or made: it is not in sys.modules yet, so we would import it, too, and
+ * the program's own import would put a second one in its place, without what was imported below ours.
  *
  * An exception that a signal handler of the program raises meanwhile is the program's, of whatever
  * class; all others are ours. Read by Python 2 as well, up to the first condition.
@@ -135,6 +137,14 @@ static const char text[] =
 	"                'acquire', 'release', 'has_deadlock', '__enter__', '__exit__',\n"
 	"                '_get_module_lock', '_lock_unlock_module', 'cb'):\n"
 	"            return True\n"
+	"def is_importing():\n"
+	"    frame = sys._getframe()\n"
+	"    while frame is not None:\n"
+	"        code, frame = frame.f_code, frame.f_back\n"
+	"        if code.co_name == 'exec_module':\n"
+	"            return False\n"
+	"        if code.co_filename == '<frozen importlib._bootstrap>':\n"
+	"            return True\n"
 	"def is_early():\n"
 	"    frame = sys._getframe()\n"
 	"    while frame.f_back is not None:\n"
@@ -144,7 +154,7 @@ static const char text[] =
 	"done = False\n"
 	"try:\n"
 	"    import sys\n"
-	"    not_now = is_locking() or is_early()\n"
+	"    not_now = is_locking() or is_importing() or is_early()\n"
 	"    if (not not_now and wanted not in sys.modules and\n"
 	"            sys.version_info >= (3, 8)):\n"
 	"        import os\n"
