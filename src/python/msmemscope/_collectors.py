@@ -65,7 +65,7 @@ def _guarded(name, what, *args):
     except Exception as why:  # whatever a framework throws at us must not reach the job
         _program_errors.pass_on(why)
         what_for = WHAT.get(name, "what is missing is")
-        _messages.warn_once(f"{what_for} not collected: {type(why).__name__}: {why}")
+        _messages.warn_once(f"{what_for} not collected: {_messages.describe(why)}")
         return None
 
 

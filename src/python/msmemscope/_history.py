@@ -94,7 +94,7 @@ def _on_cuda(torch):
             if _importer is not None and _importer.enabled:
                 _importer.begin(torch)
     except Exception as why:  # torch would turn it into a failed start of CUDA
-        _messages.warn_once(f"memory of CUDA is not recorded: {type(why).__name__}: {why}")
+        _messages.warn_once(f"memory of CUDA is not recorded: {_messages.describe(why)}")
 
 
 class Device:
@@ -359,7 +359,7 @@ class _Pacer:
                     if _importer.is_due(IDLE_S):
                         _importer.read(busy=True)
             except Exception as why:
-                _messages.warn_once(f"memory of CUDA is read too late: {type(why).__name__}: {why}")
+                _messages.warn_once(f"memory of CUDA is read too late: {_messages.describe(why)}")
                 return
 
 

@@ -61,7 +61,7 @@ class Handle:
                 callback(module)
         except Exception as why:  # the import goes on as if we were not there
             _program_errors.pass_on(why)
-            _messages.warn_once(f"hooks of '{self.name}' do not work: {type(why).__name__}: {why}")
+            _messages.warn_once(f"hooks of '{self.name}' do not work: {_messages.describe(why)}")
 
 
 def when_imported(name, callback):

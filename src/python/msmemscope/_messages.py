@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MulanPSL-2.0
 """Messages, in the form that users of msmemscope know. On stderr: stdout is the job's."""
 
-from sonde._stderr import line
+from sonde._stderr import describe, line  # noqa: F401
 
 
 def quoted(path):

@@ -35,7 +35,7 @@ import threading
 import time
 import weakref
 
-from sonde import _layers, _sonde
+from sonde import _layers, _model_parts, _sonde
 
 from . import _addresses, _history, _imports, _messages, _program_errors
 
@@ -84,7 +84,7 @@ def _hook_torch(torch):
             hook(torch)
         except Exception as why:  # one of them may be unknown to this version
             _program_errors.pass_on(why)
-            _messages.warn_once(f"some owners are not recorded: {hook.__name__}: {why}")
+            _messages.warn_once(f"some owners are not recorded: {hook.__name__}: {_messages.describe(why)}")
 
 
 def _guard(function):
@@ -96,7 +96,7 @@ def _guard(function):
             return function(*args)
         except Exception as why:
             _program_errors.pass_on(why)
-            _messages.warn_once(f"some owners are not recorded: {type(why).__name__}: {why}")
+            _messages.warn_once(f"some owners are not recorded: {_messages.describe(why)}")
             return None
 
     return guarded
@@ -221,9 +221,11 @@ def _close_stale():
 
 def _label_module(torch, module):
     with _addresses.unseen(torch):
-        _label(torch, "buffer", module.buffers())
-        _label(torch, "weight", module.parameters())
-        for tensor in list(module.buffers()) + list(module.parameters()):
+        buffers = list(_model_parts.tensors_of(module, "_buffers"))
+        parameters = list(_model_parts.tensors_of(module, "_parameters"))
+        _label(torch, "buffer", buffers)
+        _label(torch, "weight", parameters)
+        for tensor in buffers + parameters:
             _place(torch, tensor, [tensor])
 
 

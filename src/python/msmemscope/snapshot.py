@@ -49,7 +49,7 @@ def take_snapshot(device_mask: "Mask" = None, name: str = NAME) -> None:
                 _device_snapshot(sonde, accelerator, index, name)
             except Exception as why:  # a device that has failed: that is the job's affair
                 _program_errors.pass_on(why)
-                _messages.warn_once(f"no snapshot of {accelerator.name}:{index}: {why}")
+                _messages.warn_once(f"no snapshot of {accelerator.name}:{index}: {_messages.describe(why)}")
 
 
 class TakeSnapshot:
@@ -149,7 +149,7 @@ def _process_snapshot(sonde, name):
     try:
         own, host = _fields(f"/proc/{os.getpid()}/status"), _fields("/proc/meminfo")
     except OSError as why:
-        _messages.warn_once(f"no snapshot of this process: {why}")
+        _messages.warn_once(f"no snapshot of this process: {_messages.describe(why)}")
         return
     global _peak
     used = own.get("VmRSS", 0)

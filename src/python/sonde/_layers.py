@@ -15,9 +15,10 @@ The extension knows objects by their addresses; a weak reference of each says wh
 import functools
 import weakref
 
-from . import _sonde
+from . import _model_parts, _sonde
 
 WRAPPED = ("_orig_mod", "_fsdp_wrapped_module", "_fpw_module", "_checkpoint_wrapped_module")
+MAX_WRAPPERS = 32  # one around the other; a module may also contain itself
 MAX_SEARCHES = 8  # of a model, for modules that it got after its first call
 
 _refs = {}  # id: weak reference to a module, a parameter or a buffer
@@ -71,10 +72,11 @@ def _wrapped_in(module):
 
 
 def _unwrapped(module):
-    name = _wrapped_in(module)
-    while name is not None:
-        module = module._modules[name]
+    for _ in range(MAX_WRAPPERS):
         name = _wrapped_in(module)
+        if name is None:
+            break
+        module = module._modules[name]
     return module
 
 
@@ -84,13 +86,13 @@ def _class_of(module):
 
 def _name_of(module):
     """Of a model that is new; empty for a module without parameters."""
-    if next(module.parameters(), None) is None:
+    if not _model_parts.has_parameters(module):
         return ""
     name = _class_of(module)
     number, first = 1, name
     while name in _models and _models[name]() is not None:
         # A module that was called alone, and belongs to this one, is no other model.
-        if any(part is _models[name]() for part in module.modules()):
+        if any(part is _models[name]() for part in _model_parts.modules_of(module)):
             break
         number += 1
         name = f"{first}-{number}"
@@ -130,6 +132,8 @@ def _add(thing, text):
     known = _refs.get(key)
     if known is None or known() is not thing:
         _refs[key] = weakref.ref(thing, functools.partial(_forget, key))
+    # Names may have anything in them; the extension wants UTF-8 without NUL.
+    text = text.encode("utf-8", "replace").decode("utf-8").replace("\0", "?")
     _sonde.layer_add(key, text)
 
 

@@ -5,7 +5,17 @@ import os
 import sys
 
 
+def describe(why):
+    """An exception in words: those of the program may raise another one when they are asked."""
+    try:
+        return f"{type(why).__name__}: {why}"
+    except Exception:
+        return type(why).__name__
+
+
 def line(text):
+    """What is in it may come from the program: no control characters, and one line."""
+    text = "".join(c if c.isprintable() else "?" for c in text)
     stream = sys.stderr
     try:
         if stream is sys.__stderr__:

@@ -31,7 +31,7 @@ class Hook:
 
 def complain(what, why):
     _program_errors.pass_on(why)
-    _messages.warn_once(f"a hook of {what} does not work: {type(why).__name__}: {why}")
+    _messages.warn_once(f"a hook of {what} does not work: {_messages.describe(why)}")
 
 
 class Functions(Hook):

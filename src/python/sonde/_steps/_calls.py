@@ -3,6 +3,7 @@
 
 import functools
 import threading
+import types
 
 
 class Calls:
@@ -14,8 +15,10 @@ class Calls:
         self._inside = threading.local()  # .call: this thread is in one
 
     def listen(self, cls):
-        """TypeError: the class does not change."""
+        """TypeError: the class does not change, or what it has for a call is no plain function."""
         own = cls.__dict__.get("__call__")
+        if own is not None and not isinstance(own, types.FunctionType):
+            raise TypeError(f"__call__ of {cls.__name__} is a {type(own).__name__}")
 
         @functools.wraps(cls.__call__)
         def wrapper(this, *args, **kwargs):

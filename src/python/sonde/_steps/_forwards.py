@@ -14,6 +14,7 @@ is loaded, and the calls of a program that compiles its model are not counted.
 import sys
 import threading
 
+from .. import _model_parts
 from . import _calls, _pattern
 
 pattern = _pattern.Pattern()
@@ -80,8 +81,8 @@ def _learn(module):
         for cls in _models.difference(_listener.classes):
             _listener.listen(cls)
         _remove_hook()
-    except TypeError:  # a class that does not change
-        pass
+    except TypeError:  # a class that does not change: the hook stays, and it is tried again later
+        _seen = 0
 
 
 def _is_inner(frame):
@@ -98,7 +99,7 @@ def _after_forward(module, args, output):
     try:
         if _tell is None or _is_training(module) or type(module) in _listener.classes:
             return
-        if _is_inner(sys._getframe(1)) or next(module.parameters(), None) is None:
+        if _is_inner(sys._getframe(1)) or not _model_parts.has_parameters(module):
             return
         _called(module)
         _learn(module)
