@@ -125,6 +125,18 @@ static struct frame_line base_name(struct frame_line path)
 	return slash ? text_between(slash + 1, path.text + path.len) : path;
 }
 
+/* Of a Python file; __init__.py alone says nothing. */
+static struct frame_line short_name(struct frame_line path)
+{
+	struct frame_line name = base_name(path);
+	size_t folders = (size_t)(name.text - path.text);
+
+	if (name.len < 2 || memcmp(name.text, "__", 2) != 0 || folders < 2)
+		return name;
+	struct frame_line parent = base_name(text_between(path.text, name.text - 1));
+	return text_between(parent.text, name.text + name.len);
+}
+
 static bool begins_with(struct frame_line t, const char *with)
 {
 	size_t n = strlen(with);
@@ -429,7 +441,7 @@ void frame_describe(const struct frame_line *line, bool python, struct buf *out)
 	add_function(out, f.function);
 	buf_add_str(out, " (");
 	if (python) {
-		add_name(out, base_name(f.module));
+		add_name(out, short_name(f.module));
 		buf_add_char(out, ':');
 	}
 	add_name(out, f.source.len ? f.source : f.module);

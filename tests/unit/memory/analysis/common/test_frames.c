@@ -172,6 +172,9 @@ TEST(frames, a_place_is_a_line_of_the_users_code_and_what_it_called)
 	check_place(TORCH "nn/modules/linear.py(114): forward\n"
 			  "train.py(18): train_step\n",
 		    true, "train_step (train.py:18) via forward (linear.py:114)");
+	check_place(TORCH "__init__.py(9): load\n<string>(1): <module>\n", true,
+		    "load (torch/__init__.py:9)");
+	check_place("__main__.py(9): run\n", true, "run (__main__.py:9)");
 	/* nothing but wrappers in between, or the user's own */
 	check_place(TORCH "nn/modules/module.py(1194): _call_impl\ntrain.py(18): step\n", true,
 		    "step (train.py:18)");
