@@ -30,11 +30,12 @@ import pytest
 # long that was. The first that matches counts.
 LANES = {
     "waiting": re.compile(
-        r"test_(top|guest_|trace_stop|monitor_recorder|kineto_|torch_owners)"
+        r"test_(top|guest_|trace_stop|monitor_recorder|kineto_|torch_owners|your_line)"
     ),
     "daemon": re.compile(
         r"test_(http|rpc|tls|ctl|fabric|jobs_hostile|daemon|metrics|device_metrics|prometheus"
-        r"|packaging|status_page|walkthrough|python_hostile|python_auto_import|wheel|install)"
+        r"|packaging|status_page|walkthrough|python_hostile|python_auto_import|wheel|install"
+        r"|frameworks|detected_steps)"
     ),
     "python": re.compile(r"test_(torch_|python_(?!lines|stacks))"),
     "monitor": re.compile(r"test_(monitor|quick_start|trace_|cupti|activity_|sim_|putils_)"),
