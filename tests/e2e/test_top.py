@@ -532,10 +532,10 @@ def test_top_stops_the_monitor_when_nobody_reads(node):
 
 
 @contextlib.contextmanager
-def job(d, *words):
+def job(d, *words, **more):
     """simtrain, started as people start their jobs."""
     simtrain, mspti = d.build / "sim" / "simtrain", d.build / "sim" / "libmspti.so"
-    env = {"KINETO_IPC_SOCKET_DIR": str(d.ipc_dir)}
+    env = {"KINETO_IPC_SOCKET_DIR": str(d.ipc_dir), **more}
     p = d.popen(
         d.build / "bin" / "sonde", "monitor", "--mspti", mspti, "--", simtrain, "--forever",
         "--quiet", *words, env=env, start_new_session=True, stdout=subprocess.DEVNULL,
@@ -578,6 +578,23 @@ def test_top_of_a_job_with_a_slow_rank(node):
     # killed while it was monitored: nobody is there any more, and nothing that it left
     wait_until(lambda: node.call({"fn": "getStatus"})["npumonitor"] == "Uninitialized")
     wait_until(lambda: not [f for f in os.listdir(node.ipc_dir) if f.startswith("sondeclient")])
+
+
+def test_shares_of_kernels_are_parts_of_the_time_that_devices_are_busy(node):
+    with job(node, "--ranks", "4", "--slow-rank", "2:1.5", SIM_NPU_TIME_SCALE="1"):
+        wait_until(lambda: top(node)["known"] == 4)
+        r = sonde(node, "top", "--once", "--json", "--top", "100")
+        once = json.loads(r.stdout)
+        mean = lambda part: sum(x[part] for x in once["ranks"]) / len(once["ranks"])
+        parts = {"Kernel": mean("kernels"), "Communication": mean("communication")}
+        assert parts["Communication"] > 0.05, r.stdout
+        # what overlaps counts twice, and a call that began before the interval counts as a whole
+        rounding = 0.01 + mean("told_late")
+        for k in once["kernels"]:
+            assert k["time_share"] <= parts[k["kind"]] + rounding, (k, parts, rounding)
+        shares = sum(k["time_share"] for k in once["kernels"])
+        assert shares <= mean("busy") + rounding, (shares, mean("busy"))
+        assert shares > mean("busy") * 0.9, (shares, mean("busy"))
 
 
 def test_a_kernel_of_a_job_becomes_slower(node):

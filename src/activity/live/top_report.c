@@ -19,6 +19,7 @@
 #define TAIL_BYTES 512 /* room for what comes behind the rows */
 /* A source that has reported nothing for so long has nothing to report: nothing happens. */
 #define SILENT_NS (3 * NS_PER_S)
+#define MAX_WAITING 65536u /* calls of which the interval is not known yet */
 
 enum busy_class { BUSY_ALL, BUSY_KERNEL, BUSY_COMM, BUSY_COPY, BUSY_CLASSES };
 static const char *const class_names[BUSY_CLASSES] = {"busy", "kernel", "comm", "copy"};
@@ -38,6 +39,14 @@ struct top_row {
 	uint8_t kind;
 };
 
+/* One that may have ended behind the interval: the next report counts it then. */
+struct top_call {
+	const char *name;
+	uint64_t start_ns, end_ns;
+	int64_t device;
+	uint8_t kind;
+};
+
 struct top {
 	const struct window *w;
 	uint64_t from_ns; /* wall clock, as all here */
@@ -49,6 +58,8 @@ struct top {
 	unsigned ndevices;
 	struct top_row *rows;
 	size_t nrows, cap;
+	struct top_call *waiting; /* at most MAX_WAITING */
+	size_t nwaiting, waiting_cap;
 	uint64_t others, others_ns; /* that were not distinguished */
 	uint64_t step_ns, steps,
 		steps_ns; /* when the last began; those that ended, and their time */
@@ -128,10 +139,9 @@ static const char *name_of(const struct activity *a)
 	return a->name;
 }
 
-static struct top_row *row_of(struct top *t, struct top_device *d, const struct activity *a)
+static struct top_row *row_of(struct top *t, struct top_device *d, const struct top_call *c)
 {
-	const char *name = name_of(a);
-	uint64_t key = (uint64_t)(uintptr_t)name << 4 | a->kind;
+	uint64_t key = (uint64_t)(uintptr_t)c->name << 4 | c->kind;
 	uint64_t at = hmap_get(&d->rows, key);
 
 	if (at != HMAP_NONE)
@@ -142,8 +152,68 @@ static struct top_row *row_of(struct top *t, struct top_device *d, const struct 
 	hmap_put(&d->rows, key, t->nrows);
 	struct top_row *r = &t->rows[t->nrows++];
 	*r = (struct top_row){
-		.name = name, .kind = a->kind, .device = d->number, .min_ns = UINT64_MAX};
+		.name = c->name, .kind = c->kind, .device = d->number, .min_ns = UINT64_MAX};
 	return r;
+}
+
+static void count_call(struct top *t, const struct top_call *c)
+{
+	uint64_t ns = c->end_ns - c->start_ns;
+	struct top_device *d = device_of(t, c->device);
+	struct top_row *r = d ? row_of(t, d, c) : NULL;
+
+	if (!r) {
+		t->others++;
+		t->others_ns = add_saturated(t->others_ns, ns);
+		return;
+	}
+	r->calls++;
+	r->total_ns = add_saturated(r->total_ns, ns);
+	if (ns < r->min_ns)
+		r->min_ns = ns;
+	if (ns > r->max_ns)
+		r->max_ns = ns;
+	histogram_add(&r->durations, ns);
+}
+
+/* Counts those that ended until then; and those of a clock that runs ahead, which would wait. */
+static void count_waiting(struct top *t, uint64_t until_ns, uint64_t now_wall)
+{
+	size_t kept = 0;
+
+	for (size_t i = 0; i < t->nwaiting; i++) {
+		struct top_call c = t->waiting[i];
+
+		if (c.end_ns > until_ns && c.end_ns <= now_wall)
+			t->waiting[kept++] = c;
+		else
+			count_call(t, &c);
+	}
+	t->nwaiting = kept;
+}
+
+/* The interval ends no earlier than this, see is_due(). */
+static uint64_t earliest_end(const struct top *t)
+{
+	uint64_t period = interval_s(t) * NS_PER_S;
+	uint64_t least = t->from_ns + period / 10 * 7;
+	uint64_t known = t->newest_ns > period / 4 ? t->newest_ns - period / 4 : 0;
+
+	return least > known ? least : known;
+}
+
+static void add_call(struct top *t, const struct top_call *c)
+{
+	if (c->end_ns <= earliest_end(t)) {
+		count_call(t, c);
+		return;
+	}
+	if (t->nwaiting == MAX_WAITING) {
+		count_waiting(t, earliest_end(t), UINT64_MAX);
+		if (t->nwaiting > MAX_WAITING / 2) /* too many to wait */
+			count_waiting(t, UINT64_MAX, UINT64_MAX);
+	}
+	*XPUSH(t->waiting, t->nwaiting, t->waiting_cap) = *c;
 }
 
 void top_step(struct top *t, uint64_t wall_ns)
@@ -170,8 +240,6 @@ static void add_mark(struct top *t, const struct activity *a)
 
 void top_add(struct top *t, const struct activity *a)
 {
-	uint64_t ns = a->end_ns - a->start_ns;
-
 	if (a->end_ns > t->newest_ns)
 		t->newest_ns = a->end_ns;
 	if (a->kind == ACTIVITY_MARKER) {
@@ -183,23 +251,14 @@ void top_add(struct top *t, const struct activity *a)
 				 ? -1
 				 : (int64_t)a->device;
 	struct top_device *d = device_of(t, number);
-	struct top_row *r = NULL;
-	if (d) {
+	if (d)
 		add_busy(t, d, a);
-		r = row_of(t, d, a);
-	}
-	if (!r) {
-		t->others++;
-		t->others_ns = add_saturated(t->others_ns, ns);
-		return;
-	}
-	r->calls++;
-	r->total_ns = add_saturated(r->total_ns, ns);
-	if (ns < r->min_ns)
-		r->min_ns = ns;
-	if (ns > r->max_ns)
-		r->max_ns = ns;
-	histogram_add(&r->durations, ns);
+	struct top_call c = {.name = name_of(a),
+			     .start_ns = a->start_ns,
+			     .end_ns = a->end_ns,
+			     .device = number,
+			     .kind = (uint8_t)a->kind};
+	add_call(t, &c);
 }
 
 /* --- reporting --- */
@@ -304,7 +363,7 @@ static void clear_interval(struct top *t, uint64_t to_ns)
 	t->others = t->others_ns = 0;
 	t->steps = t->steps_ns = 0;
 	t->from_ns = to_ns;
-	t->any = false;
+	t->any = t->nwaiting > 0;
 }
 
 /* What is not collected is not there, which is not the same as taking no time. */
@@ -337,12 +396,12 @@ static void put_losses(const struct top *t, struct buf *out)
 }
 
 /* The report up to this moment (wall clock) as JSON; then everything is empty again. */
-static void write_report(struct top *t, uint64_t to_ns, struct buf *out)
+static void write_report(struct top *t, uint64_t to_ns, uint64_t now_wall, struct buf *out)
 {
-	size_t names = t->nrows;
-
 	if (to_ns < t->from_ns)
 		to_ns = t->from_ns;
+	count_waiting(t, to_ns, now_wall);
+	size_t names = t->nrows;
 	buf_addf(out, "{\"pid\":%u,\"rank\":%d,\"host\":", t->w->pid, t->w->rank);
 	json_text_add(out, t->host, &t->scratch);
 	buf_addf(out, ",\"from\":%llu,\"to\":%llu,\"interval_s\":%llu,",
@@ -367,11 +426,11 @@ static uint64_t wall(const struct top *t, uint64_t now_ns)
 	return now_ns + (uint64_t)t->w->wall_minus_mono_ns;
 }
 
-static void send_report(struct top *t, uint64_t to_ns, struct sender *to)
+static void send_report(struct top *t, uint64_t to_ns, uint64_t now_wall, struct sender *to)
 {
 	t->unsent = to ? sender_lost(to) : 0;
 	buf_clear(&t->json);
-	write_report(t, to_ns, &t->json);
+	write_report(t, to_ns, now_wall, &t->json);
 	if (to)
 		sender_put(to, FABRIC_TOP, t->json.data, t->json.len);
 }
@@ -410,20 +469,22 @@ void top_tick(struct top *t, uint64_t now_ns, struct sender *to)
 	}
 	if (!due)
 		return;
-	send_report(t, known, to);
+	send_report(t, known, now_wall, to);
 	t->newest_ns = t->seen_ns = known; /* a time that cannot be does not hold for ever */
 }
 
 void top_end(struct top *t, uint64_t now_ns, struct sender *to)
 {
 	if (t->any)
-		send_report(t, wall(t, now_ns), to);
+		send_report(t, wall(t, now_ns), wall(t, now_ns), to);
 }
 
 void top_hold(struct top *t)
 {
 	for (size_t i = 0; i < t->nrows; i++)
 		texts_put(t->w->names, t->rows[i].name, strlen(t->rows[i].name));
+	for (size_t i = 0; i < t->nwaiting; i++)
+		texts_put(t->w->names, t->waiting[i].name, strlen(t->waiting[i].name));
 }
 
 void top_free(struct top *t)
@@ -435,6 +496,7 @@ void top_free(struct top *t)
 		for (unsigned k = 0; k < BUSY_CLASSES; k++)
 			busy_release(&t->devices[i].busy[k]);
 	free(t->rows);
+	free(t->waiting);
 	buf_release(&t->json);
 	buf_release(&t->scratch);
 	free(t);

@@ -7,7 +7,9 @@
  * before the newest activity that was reported, when what began in it and is not long has come too:
  * reports do not depend on when exactly the source reports. Of devices only the time inside the
  * interval counts, so that they are never busy for longer than it is; what comes too late for that
- * is reported separately. Rows count each call once, in the report after it was reported.
+ * is reported separately. Rows count each call once, in the report of the interval in which it
+ * ended, so that their times are parts of the same interval as those of devices; a call that comes
+ * too late for that counts in the next report.
  */
 #ifndef SONDE_ACTIVITY_LIVE_TOP_REPORT_H
 #define SONDE_ACTIVITY_LIVE_TOP_REPORT_H

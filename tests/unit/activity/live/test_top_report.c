@@ -156,6 +156,38 @@ TEST(activity_top, a_device_is_never_busy_for_longer_than_the_interval)
 	stage_close(&s);
 }
 
+/* Rows and devices are of the same time: a call that ended behind the interval is in the next. */
+TEST(activity_top, rows_take_no_more_time_than_their_device)
+{
+	const uint64_t ms = SECOND / 1000;
+	uint64_t now = SECOND;
+	long long calls = 0, reports = 0;
+	struct stage s;
+
+	stage_open(&s);
+	stage_start(&s, now, "Kernel", "REPORT_INTERVAL_S=60\n");
+	for (unsigned piece = 0; piece < 6; piece++) {
+		for (unsigned i = 0; i < 100; i++, now += 10 * ms)
+			ACTIVITY(&s, ACTIVITY_KERNEL, now, now + 10 * ms, ON_DEVICE(0, 2));
+		stage_tell(&s);
+		tick(&s, now + 10 * ms);
+		tick(&s, now + 300 * ms); /* the source pauses */
+		while (*stage_next(&s, FABRIC_TOP)) {
+			json_t *top = json_loads(s.payload, 0, NULL);
+			json_t *row = json_array_get(json_object_get(top, "rows"), 0);
+
+			CHECK_INT(number_in(row, "total_ns"),
+				  number_in(first_device(top), "kernel_ns"));
+			calls += number_in(row, "calls");
+			reports++;
+			json_decref(top);
+		}
+	}
+	CHECK_INT(reports, 3);
+	CHECK_INT(calls, 550); /* half a second waits for the next report */
+	stage_close(&s);
+}
+
 /* Of a kernel that began before the interval only the part inside counts; what comes for a time
  * that has been told is late, and said to be. */
 TEST(activity_top, what_comes_too_late_is_told_apart)
