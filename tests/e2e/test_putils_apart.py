@@ -108,10 +108,6 @@ def test_a_dump_is_read_without_running_it(build, tmp_path):
 
 def test_a_checkpoint_beside_what_another_user_has_prepared(build, everybodys):
     needs("root")
-    (everybodys / ".staging").mkdir()
-    (everybodys / ".staging").chmod(0o777)
-    (everybodys / ".staging/keep").touch()
-    os.chown(everybodys / ".staging", OTHER, OTHER)
     os.mkfifo(everybodys / ".write.lock")
     code = "import sys, torch; from putils.saver import AsyncTorchSaver\n"
     code += "with AsyncTorchSaver(tmp_dir=sys.argv[1] + '/t') as s:\n"
@@ -120,4 +116,56 @@ def test_a_checkpoint_beside_what_another_user_has_prepared(build, everybodys):
     r = run(build, code, everybodys, python=torches.a_torch().path)
     assert r.stdout.split()[-1] == "3.0", r.stdout
     left = sorted(p.name for p in everybodys.iterdir())
-    assert left == [".staging", ".write.lock", "step.pt", "t"], left
+    assert left == [".write.lock", "step.pt", "t"], left
+    (everybodys / "step.pt").unlink()
+    (everybodys / ".staging").mkdir()
+    os.chown(everybodys / ".staging", OTHER, OTHER)
+    r = run(build, code, everybodys, python=torches.a_torch().path)
+    assert ".staging' lies in a folder for everybody and is not ours" in r.stdout, r.stdout
+    left = sorted(p.name for p in everybodys.iterdir())
+    assert left == [".staging", ".write.lock", "t"], left
+
+
+WRITERS = """
+import os, sys
+from putils.cache import RolloutCache
+from putils.saver import AsyncTorchSaver
+from putils.compare_perf.align import AlignmentMappingCache
+from putils.compare_perf.export import write_json
+from putils.npu_affinity_benchmark.run import _write
+folder = sys.argv[1]
+def saver():
+    with AsyncTorchSaver(tmp_dir=sys.argv[2]) as s:
+        s.save({"step": 1}, folder + "/s.pt").result()
+for write in (
+    saver,
+    lambda: RolloutCache(folder).save("k", 1),
+    lambda: AlignmentMappingCache(folder + "/a.json").save_confirmed_mappings(["a"], ["b"], {"a": "b"}),
+    lambda: write_json(folder + "/e.json", {}),
+    lambda: _write(folder, "r.json", b"{}"),
+):
+    try:
+        write()
+    except OSError as why:
+        print("refused:", why)
+"""
+WRITTEN = ["a.json", "e.json", "k.pt", "r.json", "s.pt"]
+
+
+@pytest.mark.parametrize("mode", [0o1777, 0o777])
+def test_nothing_is_written_through_a_link_of_another_user(build, everybodys, tmp_path, mode):
+    needs("root")
+    everybodys.chmod(mode)
+    victim, link, python = tmp_path / "victim", everybodys / "link", torches.a_torch().path
+    (victim / ".staging").mkdir(parents=True)
+    link.symlink_to(victim)
+    os.chown(link, OTHER, OTHER, follow_symlinks=False)
+    for folder in (link, link / "new", f"{link}/../victim"):
+        said = run(build, WRITERS, folder, tmp_path / "t", python=python).stdout
+        assert said.count("refused:") == 4 and "is not saved: " in said, said
+        assert [p.name for p in victim.iterdir()] == [".staging"], said
+    link.unlink()
+    link.symlink_to(victim)  # our own
+    said = run(build, WRITERS, link, tmp_path / "t", python=python).stdout
+    assert "refused" not in said and "[putils]" not in said, said
+    assert sorted(p.name for p in victim.glob("[a-z]*")) == WRITTEN

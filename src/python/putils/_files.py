@@ -4,7 +4,7 @@ so a file that another user has prepared is refused: no links, no FIFOs, our own
 
 import os
 import stat
-from typing import IO
+from typing import IO, Optional
 
 
 def _check(fd: int, path: str) -> None:
@@ -59,20 +59,26 @@ def open_regular(path: str, ours: bool = False) -> IO:
         raise
 
 
-def _enter(level: str, shared: bool, links: int, mode: int) -> str:
-    """One level of a path, made if it is missing. In a place for everybody it must be ours, which makes
-    it stay what it is; elsewhere nobody but its owner and his group may change it."""
+def _enter(level: str, above: int, links: int, mode: Optional[int]) -> str:
+    """One level of a path, made if it is missing and there is a mode. In a place for everybody (`above`: its mode) it must
+    be ours, which makes it stay what it is; elsewhere nobody but its owner and his group may change
+    it."""
     try:
         found = os.lstat(level)
     except FileNotFoundError:
+        if mode is None:
+            raise
         try:
             os.mkdir(level, mode)
         except FileExistsError:
             pass
         found = os.lstat(level)
-    if shared and (found.st_uid not in (0, os.geteuid()) or stat.S_ISLNK(found.st_mode)):
+    link = stat.S_ISLNK(found.st_mode)
+    # A link with two names may have been brought here by somebody else.
+    foreign = found.st_uid not in (0, os.geteuid()) or (link and found.st_nlink > 1)
+    if foreign and above & stat.S_IWOTH and (link or above & stat.S_ISVTX):
         raise PermissionError(f"'{level}' lies in a folder for everybody and is not ours")
-    if stat.S_ISLNK(found.st_mode):
+    if link:
         return _resolve(os.path.join(os.path.dirname(level), os.readlink(level)), links + 1, mode)
     if not stat.S_ISDIR(found.st_mode):
         raise NotADirectoryError(f"'{level}' is not a folder")
@@ -82,22 +88,30 @@ def _enter(level: str, shared: bool, links: int, mode: int) -> str:
     return level
 
 
-def _resolve(path: str, links: int, mode: int) -> str:
+def _resolve(path: str, links: int, mode: Optional[int]) -> str:
     if links > 20:
         raise OSError(f"'{path}' leads through too many links")
     level = "/"
-    for part in os.path.abspath(path).split("/"):
-        if part:
+    # Not abspath(): what is above a link's folder is not what is above the link.
+    for part in os.path.join(os.getcwd(), path).split("/"):
+        if part == "..":
+            level = os.path.dirname(level)
+        elif part and part != ".":
             above = os.stat(level).st_mode
-            shared = bool(above & stat.S_ISVTX and above & stat.S_IWOTH)
-            level = _enter(os.path.join(level, part), shared, links, mode)
+            level = _enter(os.path.join(level, part), above, links, mode)
     return level
 
 
 def make_folder(path: str, mode: int = 0o750) -> str:
     """The folder, made with this mode if it is missing. Refused where another user could exchange it:
-    one in a place for everybody (/tmp) must be ours and no link."""
+    one in a place for everybody (/tmp), or a link there, must be ours."""
     _resolve(path or ".", 0, mode)
+    return path or "."
+
+
+def check_folder(path: str) -> str:
+    """The folder, refused as by make_folder(); FileNotFoundError if it is missing."""
+    _resolve(path or ".", 0, None)
     return path or "."
 
 

@@ -123,7 +123,7 @@ class RolloutCache:
         try:
             path = self.path(key)
             mine = f"{path}.{os.getpid()}.new"
-            os.makedirs(self.cache_dir, exist_ok=True)
+            _files.make_folder(self.cache_dir)
             with _files.open_ours(mine, "wb") as f:
                 _write(to_cpu_detached(obj), f)
             os.replace(mine, path)

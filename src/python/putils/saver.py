@@ -197,12 +197,11 @@ class AsyncTorchSaver:
         local = os.path.join(self.tmp_dir, name)
         staging = os.path.join(folder, ".staging")
         staged = os.path.join(staging, name)
+        ready = False
         try:
-            os.makedirs(folder, exist_ok=True)
-            try:
-                _files.make_folder(staging)
-            except OSError:  # somebody else's: beside the file, then
-                staged = os.path.join(folder, "." + name)
+            _files.make_folder(folder)
+            _files.make_folder(staging)
+            ready = True
             # Through descriptors: names may be exchanged meanwhile.
             with _files.open_ours(local, "w+b") as source, _files.open_ours(staged, "wb") as f:
                 torch.save(obj, source)
@@ -220,9 +219,10 @@ class AsyncTorchSaver:
             _messages.warn(f"cannot save '{path}': {_messages.words(why)}")
             raise
         finally:
-            for left in (local, staged):
-                _remove(os.unlink, left)
-            _remove(os.rmdir, staging)
+            if ready:  # else the folder may be somebody else's
+                for left in (local, staged):
+                    _remove(os.unlink, left)
+                _remove(os.rmdir, staging)
 
 
 def _remove(how: Any, path: str) -> None:

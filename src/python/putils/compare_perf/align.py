@@ -91,9 +91,7 @@ class AlignmentMappingCache:
     ) -> None:
         entries = self._entries()
         entries[self._key(left_modules, right_modules)] = dict(mappings)
-        folder = os.path.dirname(self.cache_file)
-        if folder:
-            os.makedirs(folder, exist_ok=True)
+        _files.make_folder(os.path.dirname(self.cache_file))
         text = json.dumps({"version": self.VERSION, "entries": entries}, indent=2, sort_keys=True)
         _files.replace_ours(self.cache_file, text.encode())
 

@@ -37,9 +37,7 @@ def write_json(path: "os.PathLike[str]", payload: Mapping[str, Any]) -> None:
 
 def write_text(path: "os.PathLike[str]", text: str) -> None:
     path = os.fspath(path)
-    folder = os.path.dirname(path)
-    if folder:
-        os.makedirs(folder, exist_ok=True)
+    _files.make_folder(os.path.dirname(path))
     _files.replace_ours(path, text.encode("utf-8", "backslashreplace"))
 
 

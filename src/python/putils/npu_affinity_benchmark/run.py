@@ -51,7 +51,7 @@ def _metadata(profile: str) -> Dict[str, Any]:
 
 
 def _write(folder: str, name: str, content: bytes) -> str:
-    os.makedirs(folder, exist_ok=True)
+    _files.make_folder(folder)
     path = os.path.join(folder, name)
     _files.replace_ours(path, content)
     return path
