@@ -169,3 +169,48 @@ def test_nothing_is_written_through_a_link_of_another_user(build, everybodys, tm
     said = run(build, WRITERS, link, tmp_path / "t", python=python).stdout
     assert "refused" not in said and "[putils]" not in said, said
     assert sorted(p.name for p in victim.glob("[a-z]*")) == WRITTEN
+
+
+CACHE = """
+import os, sys, torch
+from putils.cache import RolloutCache
+folder, other = sys.argv[1], int(sys.argv[2])
+c = RolloutCache(folder)
+file, second = c.path("k"), c.path("second")
+def load(key):
+    print(key, c.load(key), flush=True)
+load("k")
+c.save("k", [7]), load("k")
+torch.save([8], c.path("old")), load("old")
+os.chmod(file, 0o660), load("k")
+os.chmod(file, 0o602), load("k")
+os.chmod(file, 0o640), os.link(file, second), load("k")
+os.unlink(file), load("second")
+os.rename(second, file), os.chown(file, other, other), load("k")
+os.chown(file, 0, 0), load("k")
+os.chown(folder, other, other), load("k")
+"""
+
+
+def test_the_cache_reads_no_file_that_another_user_could_have_written(build, tmp_path):
+    needs("root")
+    r = run(build, CACHE, tmp_path / "c", OTHER, python=torches.a_torch().path)
+    refused = f"[putils] '{tmp_path}/c/%s.pt' is not used: "
+    assert r.stdout.replace(refused % "k", "! ").splitlines() == [
+        "k None",
+        "k [7]",
+        "old [8]",
+        "! others may write to it (mode 660)",
+        "k None",
+        "! others may write to it (mode 602)",
+        "k None",
+        "! it has other names, so that it may be somebody else's",
+        "k None",
+        refused % "second" + "it was saved under another key",
+        "second None",
+        "! it belongs to another user",
+        "k None",
+        "k [7]",
+        "! its folder belongs to another user",
+        "k None",
+    ]

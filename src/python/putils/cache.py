@@ -20,12 +20,14 @@ import contextlib
 import os
 import pickle
 import stat
-from typing import Any, Iterator
+from typing import IO, Any, Iterator
 
 from . import _files, _messages, _tensors
 from ._support.input_keys import make_key
 
 __all__ = ["CacheKey", "RolloutCache", "rollout_cache", "to_cpu_detached"]
+
+KEY, RESULT = "putils.cache key", "result"  # what a file holds
 
 
 def to_cpu_detached(obj: Any) -> Any:
@@ -92,7 +94,8 @@ class RolloutCache:
     def load(self, key: str) -> Any:
         """What was saved under the key; None if there is nothing, or nothing that can be read.
 
-        A file can hold code that runs when it is read: only one's own files are.
+        A file can hold code that runs when it is read: only files of one's own (or root's) are, in
+        folders of one's own, that nobody else may write. One that was saved under another key is not.
 
         >>> cache.load("a")
         """
@@ -101,11 +104,8 @@ class RolloutCache:
         path = str(key)
         try:
             path = self.path(key)
-            with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as f:
-                held = os.fstat(f.fileno())
-                if held.st_uid not in (os.geteuid(), 0) or not stat.S_ISREG(held.st_mode):
-                    raise PermissionError("it belongs to another user")
-                return _read(f)
+            with _open_trusted(_files.check_folder(self.cache_dir), os.path.basename(path)) as f:
+                return _content(_read(f), key)
         except FileNotFoundError:
             return None
         except Exception as why:
@@ -125,13 +125,48 @@ class RolloutCache:
             mine = f"{path}.{os.getpid()}.new"
             _files.make_folder(self.cache_dir)
             with _files.open_ours(mine, "wb") as f:
-                _write(to_cpu_detached(obj), f)
+                _write({KEY: str(key), RESULT: to_cpu_detached(obj)}, f)
             os.replace(mine, path)
         except Exception as why:
             _messages.warn(f"'{path}' is not saved: {_messages.words(why)}")
             with contextlib.suppress(OSError, ValueError):
                 if mine != path:
                     os.unlink(mine)
+
+
+def _open_trusted(folder: str, name: str) -> IO[bytes]:
+    """PermissionError where anybody else could have written the file, or put it there."""
+    above = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        if os.fstat(above).st_uid not in (os.geteuid(), 0):
+            raise PermissionError("its folder belongs to another user")
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        file = os.fdopen(os.open(name, flags, dir_fd=above), "rb")
+    finally:
+        os.close(above)
+    held = os.fstat(file.fileno())
+    why = ""
+    if not stat.S_ISREG(held.st_mode):
+        why = "it is not a file"
+    elif held.st_uid not in (os.geteuid(), 0):
+        why = "it belongs to another user"
+    elif held.st_mode & 0o022:
+        why = f"others may write to it (mode {stat.S_IMODE(held.st_mode):o})"
+    elif held.st_nlink > 1:
+        why = "it has other names, so that it may be somebody else's"
+    if why:
+        file.close()
+        raise PermissionError(why)
+    return file
+
+
+def _content(held: Any, key: str) -> Any:
+    """What was saved under this key. Files of older versions hold the result alone."""
+    if type(held) is not dict or set(held) != {KEY, RESULT}:
+        return held
+    if held[KEY] != str(key):
+        raise ValueError("it was saved under another key")
+    return held[RESULT]
 
 
 def _read(file: Any) -> Any:
