@@ -214,3 +214,45 @@ def test_the_cache_reads_no_file_that_another_user_could_have_written(build, tmp
         "! its folder belongs to another user",
         "k None",
     ]
+
+
+ESCAPES = "\x1b]0;x\x07\x08\x7f\x9b2J"
+ENTRY = "'{}'| l1_norm {} | {} | torch.int8\x1b[1m | torch.Size([1]) | mean 1 | isNan False\n"
+
+
+def test_names_of_foreign_files_do_nothing_to_a_terminal(build, tmp_path):
+    for name, number in (("a", "1"), ("b", "2")):
+        text = ENTRY.format("n\t" + ESCAPES, number, number * 6)
+        (tmp_path / f"{name}.log").write_text(text, encoding="utf-8")
+    a, b = tmp_path / "a.log", tmp_path / "b.log"
+    code = "import sys; from putils import accuracy, compare_hooks, _messages\n"
+    code += "accuracy.main(sys.argv[1:3]); print(accuracy.first_difference(*sys.argv[1:3]).words)\n"
+    code += "compare_hooks.main(['--base-log', sys.argv[1], '--target-log', sys.argv[2], '--output', sys.argv[3]])\n"
+    code += "accuracy.main(['/no\\x1b[2J', '/no']); _messages.warn('a\\nb\\x1b[2J\\x85c\\td')\n"
+    code += "print(_messages.words(ValueError('x\\x9b2J')))"
+    said = run(build, code, a, b, tmp_path / "o.xlsx").stdout
+    assert said.count("n\t?]0;x????2J") == 3, ascii(said)
+    assert "[putils] a?b?[2J?c\td\n" in said and "x?2J" in said, ascii(said)
+    assert not [c for c in said if ord(c) < 32 and c not in "\t\n" or 127 <= ord(c) < 160], ascii(said)
+
+
+def test_names_of_weights_do_nothing_to_a_terminal(build, tmp_path):
+    header = b'{"w\\u001b[2J\\nx": {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]}}'
+    (tmp_path / "m.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + b"\0")
+    code = "import sys; from putils import weight; weight.main(sys.argv[1:])"
+    said = run(build, code, tmp_path, "-o", tmp_path / "list").stdout
+    assert "Tensor: w?[2J?x | " in said and "\x1b" not in said, ascii(said)
+    assert (tmp_path / "list").read_text().startswith("w?[2J?x | ")
+
+
+def test_a_line_without_an_end_is_not_held_in_memory(build, tmp_path):
+    line = ENTRY.format("{}", 1, "3f2a1c")
+    with open(tmp_path / "a.log", "wb") as f:
+        f.write(line.format("a").encode())
+        f.truncate(1 << 30)
+        f.seek(0, os.SEEK_END)
+        f.write(b"\n" + line.format("ü" * 8000).encode() + b"[1]\n")
+    code = "import resource, sys; from putils import _lines\n"
+    code += "resource.setrlimit(resource.RLIMIT_AS, (700 << 20, 700 << 20))\n"
+    code += "print([(len(e.name), e.line, e.first) for e in _lines.read_log(sys.argv[1])])"
+    assert run(build, code, tmp_path / "a.log").stdout == "[(1, 1, ''), (8000, 3, '[1]')]\n"

@@ -123,7 +123,7 @@ def first_of(
                 + (f" {len(missing)} before it: in the first run alone." if missing else "")
                 + _inputs_are_equal(at, first, key)
             )
-            return Difference(a.name, at + 1, equal, words)
+            return Difference(a.name, at + 1, equal, _messages.plain(words))
     if missing or there:
         return _one_sided(missing, there, equal, len(first))
     return None
@@ -142,7 +142,7 @@ def _one_sided(missing: list, there: dict, equal: int, total: int) -> Difference
         if equal
         else f"The runs have no tensor in common: '{name}' is in the {which} run alone."
     )
-    return Difference(name, number, equal, words)
+    return Difference(name, number, equal, _messages.plain(words))
 
 
 # Reading
@@ -175,7 +175,7 @@ def _dump_names(folder: str) -> List[str]:
     names = [n for n in os.listdir(folder) if n.endswith(".pt")]
     try:
         with _files.open_regular(os.path.join(folder, ORDER_FILE)) as lines:
-            order = {line.decode("utf-8", "replace").strip(): i for i, line in enumerate(lines)}
+            order = {line.strip(): i for i, line in enumerate(_lines.split(lines))}
     except OSError:
         order = {}
     when = {n: os.stat(os.path.join(folder, n)).st_mtime_ns for n in names}

@@ -2,7 +2,7 @@
 """The two lines that putils prints about a tensor: written, and read again."""
 
 import re
-from typing import Dict, List, NamedTuple, Optional, Tuple
+from typing import IO, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 from . import _files
 from ._tensors import QUANTILES, Summary
@@ -41,6 +41,7 @@ class Entry(NamedTuple):
 
 
 LINE_MOST = 16384  # longer lines are no entries: a log may be anybody's
+LINE_BYTES = 4 * LINE_MOST + 1  # of UTF-8
 _FIELD = re.compile(r"(l1_norm|mean|sum|max|min|q0\.\d+) (.*)")
 
 
@@ -91,12 +92,24 @@ def read_line(text: str, number: int = 0) -> Optional[Entry]:
     )
 
 
+def split(file: IO[bytes]) -> Iterator[str]:
+    """The lines of a file; one that is too long is empty. No more than LINE_BYTES of it are held."""
+    while True:
+        data = file.readline(LINE_BYTES)
+        if not data:
+            return
+        whole = len(data) < LINE_BYTES or data.endswith(b"\n")
+        yield data.decode("utf-8", "replace").rstrip("\r\n") if whole else ""
+        while not whole:
+            data = file.readline(LINE_BYTES)
+            whole = len(data) < LINE_BYTES or data.endswith(b"\n")
+
+
 def read_log(path: str) -> List[Entry]:
     """All entries of a log in their order. OSError if it cannot be read."""
     entries = []
     with _files.open_regular(path) as lines:
-        for number, data in enumerate(lines, 1):
-            text = data.decode("utf-8", "replace").rstrip("\r\n")
+        for number, text in enumerate(split(lines), 1):
             entry = read_line(text, number)
             if entry:
                 entries.append(entry)

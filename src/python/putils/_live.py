@@ -219,6 +219,7 @@ class LiveComparison:
             f"The runs first differ at '{own.name}', the {_differences.ordinal(at)} tensor: "
             f"{_differences.explain(a, b)}. The {self.compared - 1} compared before it are equal."
         )
+        words = _messages.plain(words)
         self.difference = _differences.Difference(own.name, at, self.compared - 1, words)
         _messages.warn(words)
 
@@ -241,7 +242,7 @@ class LiveComparison:
             left = [len(w) for w in self._waiting]
         if not self.problem and self.difference is None and any(left):
             name = next(iter(self._waiting[0] or self._waiting[1]))[0]
-            words = f"'{name}' is in one of the runs alone; what both have is equal."
+            words = f"'{_messages.plain(name)}' is in one of the runs alone; what both have is equal."
             self.difference = _differences.Difference(name, self._sent, self.compared, words)
             _messages.warn(words)
 

@@ -6,11 +6,25 @@ import os
 import sys
 
 _said = set()
+# C0 without the tab, DEL, C1, and the two separators of lines that are not among them.
+_CONTROL = dict.fromkeys(
+    [n for n in (*range(32), *range(127, 160), 0x2028, 0x2029) if n != ord("\t")], "?"
+)
+
+
+def plain(text: object) -> str:
+    """Text of a file that may be anybody's, as one line that does nothing to a terminal.
+
+    >>> plain("a\\x1b[2Jb\\n")
+    'a?[2Jb?'
+    """
+    return str(text).translate(_CONTROL)
 
 
 def warn(text: str) -> None:
     """One line, past the buffer: what could not be written would fail once more at exit."""
     stream = sys.stderr
+    text = plain(text)
     try:
         if stream is sys.__stderr__:
             stream.flush()
@@ -33,4 +47,4 @@ def warn_once(text: str, about: str = "") -> None:
 def words(error: BaseException) -> str:
     """An exception in one line."""
     text = str(error).strip()
-    return text.splitlines()[0] if text else type(error).__name__
+    return plain(text.splitlines()[0]) if text else type(error).__name__

@@ -360,7 +360,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         print(json.dumps({**answer, **(found._asdict() if found else {})}))
     else:
         equal = f"The runs are equal: {_differences.count(len(first), 'tensor')}."
-        print(found.words if found else equal)
+        print(_messages.plain(found.words if found else equal))
     return 1 if found else 0
 
 

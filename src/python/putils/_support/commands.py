@@ -55,5 +55,5 @@ def run_command(
         return EXIT_RUNTIME_ERROR
     except Exception as why:
         code, text = EXIT_RUNTIME_ERROR, _messages.words(why)
-    print(f"ERROR[{code}] {text}", file=sys.stderr)
+    print(f"ERROR[{code}] {_messages.plain(text)}", file=sys.stderr)
     return code

@@ -152,7 +152,7 @@ def _write_workbook(
             count = len(by_name[mapped_name].rows) - 1
             said.append(f"{label}{count} pairs matched by {len(rules)} rules")
         said.append(label + _first_difference(a.entries, b.entries, by_name[name].rows[1:]))
-    return said
+    return [_messages.plain(line) for line in said]
 
 
 def _first_difference(a: List[Entry], b: List[Entry], rows: Sequence[Sequence[Any]]) -> str:

@@ -10,7 +10,7 @@ import json
 import os
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
-from .. import _files
+from .. import _files, _messages
 from .._support.commands import (
     EXIT_MISSING_INPUT,
     EXIT_OK,
@@ -155,8 +155,8 @@ def _print(tensors: Sequence[Tensor], as_json: bool) -> None:
     for tensor in tensors:
         if tensor.file != file:
             file = tensor.file
-            print(f"\nLoading tensors from: {file}")
-        print(f"Tensor: {tensor.name} | Shape: {tensor.shape} | Dtype: {tensor.dtype}")
+            print(f"\nLoading tensors from: {_messages.plain(file)}")
+        print(f"Tensor: {_messages.plain(tensor.name)} | Shape: {tensor.shape} | Dtype: {_messages.plain(tensor.dtype)}")
     print(f"\n{len(tensors)} tensors, {_size(sum(t.bytes for t in tensors))}")
 
 
@@ -177,7 +177,7 @@ def run_cli(argv: Optional[Sequence[str]] = None) -> int:
         raise CliError(EXIT_MISSING_INPUT, f"'{args.path}' has no .safetensors files")
     _print(tensors, args.json)
     if args.output != "-":
-        lines = "".join(f"{t}\n" for t in tensors)
+        lines = "".join(f"{_messages.plain(t)}\n" for t in tensors)
         _files.replace_ours(args.output, lines.encode("utf-8", "backslashreplace"))
         if not args.json:
             print(f"The list is in {args.output}")
