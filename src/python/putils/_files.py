@@ -134,6 +134,8 @@ def make_private_folder(path: str) -> str:
     >>> make_private_folder("/tmp/burn_locks_1000")
     '/tmp/burn_locks_1000'
     """
+    if os.path.islink(path):
+        raise PermissionError(f"'{path}' is a link: it may lead to a folder that is for others, too")
     make_folder(path, 0o700)
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
