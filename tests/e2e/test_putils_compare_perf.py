@@ -266,7 +266,9 @@ def test_differences_and_percentiles():
     )
     a, b = found["modules"]
     assert (a["delta_ms"], a["delta_pct"], a["delta_call_count"]) == (30.0, 30.0, 3)
+    assert (a["delta_ms_per_call"], a["delta_pct_per_call"]) == (-24.0, -48.0)
     assert (b["target_ms"], b["delta_pct"]) == (20.0, ZERO_BASELINE_MARKER)
+    assert (b["target_ms_per_call"], b["delta_pct_per_call"]) == (20.0, ZERO_BASELINE_MARKER)
     assert found["counts"] == {"matched_pairs": 3, "compared_modules": 2, "excluded_pairs": 1}
     assert found["excluded"][0]["reason"] == "missing_summary"
     ranks = found["rank_aggregation"]
@@ -275,6 +277,29 @@ def test_differences_and_percentiles():
     assert ranks["modules"][0]["baseline"] == {"p50_ms": 250.0, "p95_ms": 385.0}
     assert ranks["modules"][0]["target"] == {"p50_ms": 270.0, "p95_ms": 490.0}
     assert ranks["modules"][0]["delta"]["p95_pct"] == 27.272727
+
+
+def test_more_calls_are_no_regression():
+    from putils.compare_perf import compute_diff
+    from putils.compare_perf.export import build_summary, render_summary_markdown
+
+    names = ("same", "slow", "fast")
+    diff = compute_diff(
+        {"matched": [{"left": n, "right": n} for n in names]},
+        {n: {"total_ns": 50_000_000, "call_count": 5} for n in names},
+        {
+            "same": {"total_ns": 100_000_000, "call_count": 10},
+            "slow": {"total_ns": 48_000_000, "call_count": 4},
+            "fast": {"total_ns": 80_000_000, "call_count": 10},
+        },
+    )
+    summary = build_summary({"counts": {}}, diff, {})
+    (slow,), (fast,) = summary["top_regressions"], summary["top_improvements"]
+    assert (slow["baseline_module"], slow["delta_pct_per_call"], slow["delta_ms"]) == ("slow", 20.0, -2.0)
+    assert (fast["baseline_module"], fast["delta_ms_per_call"], fast["delta_ms"]) == ("fast", -2.0, 30.0)
+    assert (fast["baseline_call_count"], fast["target_call_count"]) == (5, 10)
+    page = render_summary_markdown(summary)
+    assert "- fast -> fast: delta_ms_per_call=-2.0, delta_pct_per_call=-20.0, calls=5 -> 10" in page
 
 
 def spans(trace):
@@ -389,10 +414,10 @@ SUMMARY = """\
 - rank_aggregation_enabled: False
 
 ## Top Regressions
-- encoder.layer.0.attn -> enc.block.0.attention: delta_ms=20.0, delta_pct=20.0
+- encoder.layer.0.attn -> enc.block.0.attention: delta_ms_per_call=20.0, delta_pct_per_call=20.0, calls=1 -> 1; of all calls delta_ms=20.0, delta_pct=20.0
 
 ## Top Improvements
-- encoder.layer.1.mlp -> enc.block.1.feedforward: delta_ms=-20.0, delta_pct=-50.0
+- encoder.layer.1.mlp -> enc.block.1.feedforward: delta_ms_per_call=-20.0, delta_pct_per_call=-50.0, calls=1 -> 1; of all calls delta_ms=-20.0, delta_pct=-50.0
 """
 
 

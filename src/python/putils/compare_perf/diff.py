@@ -43,6 +43,9 @@ def _percentile(values: Sequence[Numbers], q: float) -> float:
 def _module(pair: Mapping[str, Any], base: Mapping[str, Any], other: Mapping[str, Any]) -> Dict:
     a, b = _total_ns(base), _total_ns(other)
     calls_a, calls_b = int(base.get("call_count", 0)), int(other.get("call_count", 0))
+    # Where one of them has no count there is nothing but the totals.
+    counted = calls_a > 0 and calls_b > 0
+    each_a, each_b = (a / calls_a, b / calls_b) if counted else (a, b)
     return {
         "baseline_module": pair["left"],
         "target_module": pair["right"],
@@ -53,6 +56,10 @@ def _module(pair: Mapping[str, Any], base: Mapping[str, Any], other: Mapping[str
         "baseline_call_count": calls_a,
         "target_call_count": calls_b,
         "delta_call_count": calls_b - calls_a,
+        "baseline_ms_per_call": _ms(each_a),
+        "target_ms_per_call": _ms(each_b),
+        "delta_ms_per_call": _ms(each_b - each_a),
+        "delta_pct_per_call": _percent(each_a, each_b),
     }
 
 
@@ -116,7 +123,7 @@ def compute_diff(
     target_rank_summary: Optional[Mapping[str, Any]] = None,
     enable_rank_aggregation: bool = False,
 ) -> Dict[str, Any]:
-    """Each matched pair with its times and their difference; with the 50th and 95th percentile
+    """Each matched pair with its times and their difference, of all calls and per call; with the 50th and 95th percentile
     over ranks if that is asked for. A pair that a summary does not have is counted as excluded.
 
     >>> pairs = {"matched": [{"left": "a", "right": "b"}]}

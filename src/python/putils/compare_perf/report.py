@@ -6,14 +6,29 @@
 
 from typing import Any, Dict, List, Mapping, Sequence
 
+from .._messages import plain
+
 ROW = ("baseline_module", "target_module", "delta_ms", "delta_pct")
+PER_CALL = (
+    "baseline_ms_per_call",
+    "target_ms_per_call",
+    "delta_ms_per_call",
+    "delta_pct_per_call",
+    "baseline_call_count",
+    "target_call_count",
+)
+
+
+def _change(module: Mapping[str, Any]) -> float:
+    """What a call takes more or less: two runs need not be of the same length."""
+    return module.get("delta_ms_per_call", module["delta_ms"])
 
 
 def _rows(modules: Sequence[Mapping[str, Any]], sign: int, top_n: int) -> List[Dict[str, Any]]:
-    """The largest changes in one direction, largest first."""
-    found = [m for m in modules if m["delta_ms"] * sign > 0]
-    found.sort(key=lambda m: -abs(m["delta_ms"]))
-    return [{key: m[key] for key in ROW} for m in found[:top_n]]
+    """The largest changes in one direction, largest first: those that cost the target the most."""
+    found = [m for m in modules if _change(m) * sign > 0]
+    found.sort(key=lambda m: -abs(_change(m)) * max(m.get("target_call_count", 1), 1))
+    return [{key: m[key] for key in ROW + PER_CALL if key in m} for m in found[:top_n]]
 
 
 def build_summary(
@@ -58,9 +73,19 @@ def _section(title: str, lines: Sequence[str]) -> List[str]:
     return ["", f"## {title}", *(lines or ["- none"])]
 
 
+def _calls(row: Mapping[str, Any]) -> str:
+    if not all(key in row for key in PER_CALL):
+        return ""
+    return (
+        f"delta_ms_per_call={row['delta_ms_per_call']}, "
+        f"delta_pct_per_call={row['delta_pct_per_call']}, "
+        f"calls={row['baseline_call_count']} -> {row['target_call_count']}; of all calls "
+    )
+
+
 def _changes(rows: Sequence[Mapping[str, Any]]) -> List[str]:
     return [
-        f"- {r['baseline_module']} -> {r['target_module']}: "
+        f"- {plain(r['baseline_module'])} -> {plain(r['target_module'])}: {_calls(r)}"
         f"delta_ms={r['delta_ms']}, delta_pct={r['delta_pct']}"
         for r in rows
     ]
@@ -73,7 +98,7 @@ def render_summary_markdown(summary: Mapping[str, Any]) -> str:
     '# Compare Performance Summary'
     """
     alignment, diff = summary["alignment"], summary["diff"]
-    config = [f"- `{k}`: `{v}`" for k, v in sorted(summary["config"].items())]
+    config = [f"- `{k}`: `{plain(v)}`" for k, v in sorted(summary["config"].items())]
     found = [f"- {k}: {v}" for k, v in sorted(alignment["counts"].items())]
     found += [f"- unmatched_{side}: {len(alignment['unmatched'][side])}" for side in ("left", "right")]
     changed = [f"- {k}: {v}" for k, v in sorted(diff["counts"].items())]
