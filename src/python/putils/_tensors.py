@@ -23,6 +23,7 @@ from . import _messages, _native
 QUANTILES = (0.999, 0.99, 0.9, 0.5, 0.1, 0.01, 0.001)
 FIRST = 10  # values that are shown
 NOT_WANTED = "not computed"  # in the place of a checksum, and of quantiles
+NOTHING = "-"  # where another field says why
 THREAD_BYTES = 4 << 20  # a checksum of less than this is not worth a thread
 _WIDEN = 1 << 18  # numbers that are widened at once
 
@@ -320,7 +321,7 @@ def _known(tensor: Any, name: str) -> dict:
     """What a tensor says of itself without its numbers."""
     if not is_tensor(tensor):
         word = f"not a tensor: {type(tensor).__name__}"
-        return dict(name=name, dtype=word, shape=word, contiguous=word, size=0, bytes=0)
+        return dict(name=name, dtype=word, shape=NOTHING, contiguous=NOTHING, size=0, bytes=0)
     size = _guarded(tensor.numel)
     size = size if isinstance(size, int) else 0
     each = _guarded(tensor.element_size)
@@ -394,8 +395,9 @@ class Reading:
         ]
 
     def _without_data(self) -> Summary:
-        values = _no_values(self.problem)
-        return Summary(md5=self.problem, first=self.problem, note="", **values, **self.known[0])
+        # Of what is no tensor dtype says so, once.
+        word = NOTHING if self.known[0]["shape"] == NOTHING else self.problem
+        return Summary(md5=word, first=word, note="", **_no_values(word), **self.known[0])
 
 
 def slices(tensor: Any, name: str) -> List[Tuple[Any, str]]:

@@ -89,7 +89,7 @@ def tensor_md5(t: Any, length: int = 6) -> str:
 
 def tensor_stats(t: Any, name: str = "", md5: bool = True, quantiles: bool = True) -> Summary:
     """What tprint() prints, as values: also the numbers of NaN and of infinities. A value that there
-    is not is a word (str) that says why; of what is not a tensor, all of them are.
+    is not is a word (str) that says why. Of what is not a tensor dtype says so; the others are "-".
 
     md5         False: no checksum. Then a tensor on a device is not copied: its statistics are
                 computed there, without a wait, and copied at once
