@@ -60,9 +60,9 @@ def open_regular(path: str, ours: bool = False) -> IO:
 
 
 def _enter(level: str, above: int, links: int, mode: Optional[int]) -> str:
-    """One level of a path, made if it is missing and there is a mode. In a place for everybody (`above`: its mode) it must
-    be ours, which makes it stay what it is; elsewhere nobody but its owner and his group may change
-    it."""
+    """One level of a path, made if it is missing and there is a mode. In a place for everybody (`above`
+    is its mode) it must be ours, which makes it stay what it is; elsewhere nobody but its owner and
+    his group may change it."""
     try:
         found = os.lstat(level)
     except FileNotFoundError:
