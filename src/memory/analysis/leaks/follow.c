@@ -438,7 +438,7 @@ static bool leaks_judged(struct analysis *a)
 	struct leak_answer answer;
 
 	leaks_judge((struct leaks *)a, &answer);
-	bool judged = answer.judged;
+	bool judged = answer.judged && !answer.ngrowths;
 	leak_answer_release(&answer);
 	return judged;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
- * Growth over time, of processes without steps. Their time is divided into windows of the same
+ * Growth over time, of processes without steps, also where others have steps: the workers of a
+ * loader have none. Their time is divided into windows of the same
  * length, GROWTH_WINDOWS at most: when there are as many, two neighbours become one. Of each call
  * site the least number of bytes that it held in each window is kept (its floor): what is allocated
  * and freed again within a window does not count.
@@ -194,26 +195,30 @@ static void say_place(const struct leaks *l, const struct growth_finding *f, str
 		    BYTES(s->size));
 }
 
-static void say_growth(const struct leaks *l, const struct growth_finding *f, struct buf *out)
+static void say_growth(const struct leaks *l, const struct growth_finding *f, bool others,
+		       struct buf *out)
 {
 	const struct leak_process *p = f->site->pool->process->own;
 
-	say(out, " Over {} windows of {}, ", NUMBER(f->windows), DURATION(p->windows.length_ns));
+	say(out, "ver {} windows of {}, ", NUMBER(f->windows), DURATION(p->windows.length_ns));
 	words_device(out, f->site->pool->device->device, false);
-	say(out, " of process {} from ", NUMBER(f->site->pool->process->pid));
+	say(out, " of process {}{} from ", NUMBER(f->site->pool->process->pid),
+	    TEXT(others ? " (no steps)" : ""));
 	say_place(l, f, out);
 	say(out, " grew in {} of {}, {}/min ({} so far): {} a leak.", NUMBER(f->rose),
 	    NUMBER(f->windows), BYTES(f->bytes_per_minute), BYTES(f->bytes),
 	    TEXT(f->likely ? "likely" : "possibly"));
 }
 
-void growth_say(const struct leaks *l, const struct leak_answer *a, struct buf *out)
+void growth_say(const struct leaks *l, const struct leak_answer *a, enum growth_context context,
+		struct buf *out)
 {
 	size_t n = a->ngrowths;
 
-	say(out, "No steps are known.");
-	for (size_t i = 0; i < n && i < MAX_SAID; i++)
-		say_growth(l, &a->growths[i], out);
+	for (size_t i = 0; i < n && i < MAX_SAID; i++) {
+		say(out, i == 0 && context == GROWTH_GOES_ON ? " o" : " O");
+		say_growth(l, &a->growths[i], context != GROWTH_ALONE, out);
+	}
 	if (n > MAX_SAID)
 		say(out, " {} {} over time, too.", COUNT_OF(n - MAX_SAID, "more place"),
 		    TEXT(n == MAX_SAID + 1 ? "grows" : "grow"));

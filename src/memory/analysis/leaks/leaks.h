@@ -44,7 +44,8 @@
  *	grows_over_time[]   of processes without steps, see growth.c: pid, device, pool, confidence
  *	                    ("likely", "possible"), windows, window_ns, windows_grown, bytes,
  *	                    bytes_per_minute, block_bytes (or null), where, c_stack[],
- *	                    python_stack[]. These are no findings.
+ *	                    python_stack[]. These are no findings, but with them the job
+ *	                    is not judged to be without leaks (ops->judged)
  *	steps               {source: "explicit", "range", "optimizer", "forward", name (or null)} of
  *	                    the process that has the most of them, or null
  *	processes[]         pid, command (or null), steps_ended, last_step, steps (as above),

@@ -192,7 +192,11 @@ void growth_count(struct leak_site *s, const struct growth_windows *w, int64_t b
 /* Are there enough windows? */
 bool growth_is_known(const struct leak_process *p);
 void growth_judge(struct leaks *l, struct leak_answer *out);
-void growth_say(const struct leaks *l, const struct leak_answer *a, struct buf *out);
+/* What the sentences about growth follow: no process has steps; a sentence about the steps of
+ * others; one that they go on with. */
+enum growth_context { GROWTH_ALONE, GROWTH_FOLLOWS, GROWTH_GOES_ON };
+void growth_say(const struct leaks *l, const struct leak_answer *a, enum growth_context context,
+		struct buf *out);
 json_t *growth_json(const struct leaks *l, const struct leak_answer *a);
 
 /* --- report.c, json.c --- */

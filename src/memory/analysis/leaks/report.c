@@ -109,11 +109,13 @@ static void say_no_steps(const struct view *g, struct buf *out)
 		say(out, "There is nothing to look at: no allocation was recorded.");
 		return;
 	}
-	if (g->a->ngrowths)
-		growth_say(g->l, g->a, out);
-	else
+	if (g->a->ngrowths) {
+		say(out, "No steps are known.");
+		growth_say(g->l, g->a, GROWTH_ALONE, out);
+	} else {
 		say(out, "No step ended in this recording, so growth cannot be distinguished from "
 			 "memory that is kept on purpose.");
+	}
 	say(out, " Mark the steps of the job: " WORDS_MARK_STEPS);
 	if (g->l->dumped && blocks)
 		say(out, " {} {} left at the end.", HELD(bytes, blocks), TEXT(words_was(blocks)));
@@ -166,49 +168,84 @@ static bool say_uncovered(const struct view *g, struct buf *out)
 	return false;
 }
 
-static void say_clean(const struct view *g, struct buf *out)
+static void say_processes(const struct steps *s, struct buf *out)
 {
-	struct steps s = count_steps(g);
-
-	if (!s.processes) {
-		say_no_steps(g, out);
-		return;
-	}
-	if (s.most < 3) {
-		say(out,
-		    "No leaks are seen, but only {} step{} ended: the first is the warm-up, and "
-		    "growth shows from the third on.",
-		    NUMBER(s.most), TEXT(s.most == 1 ? "" : "s"));
-		return;
-	}
-	if (say_uncovered(g, out))
-		return;
-	if (s.processes == 1)
-		say(out, "No leaks: process {} ended ", NUMBER(s.pid));
+	if (s->processes == 1)
+		say(out, "process {}", NUMBER(s->pid));
 	else
-		say(out, "No leaks: {} processes ended ", NUMBER(s.processes));
-	if (s.least != s.most)
-		say(out, "{} to ", COUNT(s.least));
-	say(out, "{}, and no place kept more memory from step to step.", COUNT_OF(s.most, "step"));
+		say(out, "{} processes", NUMBER(s->processes));
+}
+
+/* "above the limit", where places that lose less are left out. */
+static void say_limit(const struct view *g, struct buf *out)
+{
+	if (!g->a->ignored)
+		return;
+	if (g->l->min_bytes == UINT64_MAX)
+		say(out, " above the limit of {} per step", BYTES(LEAKS_HOST_MIN_BYTES_PER_STEP));
+	else
+		say(out, " above the limit of {}", BYTES(g->l->min_bytes));
+}
+
+static void say_no_leaks(const struct view *g, const struct steps *s, struct buf *out)
+{
+	bool grows = g->a->ngrowths;
+
+	say(out, "No leaks");
+	say_limit(g, out);
+	say(out, grows ? " in the steps of " : ": ");
+	say_processes(s, out);
+	say(out, grows ? " (" : " ended ");
+	if (s->least != s->most)
+		say(out, "{} to ", COUNT(s->least));
+	say(out, "{}", COUNT_OF(s->most, "step"));
+	if (grows) {
+		say(out, "), but");
+		growth_say(g->l, g->a, GROWTH_GOES_ON, out);
+	} else if (g->a->ignored) {
+		say(out, ", and no place kept so much more memory from step to step.");
+	} else {
+		say(out, ", and no place kept more memory from step to step.");
+	}
 	if (has_unseen_objects(g))
 		say(out,
 		    " Python's small objects were recorded by the arena, not one by one: growth "
 		    "of less than an arena in a step shows with --python-objects.");
 }
 
+static void say_clean(const struct view *g, const struct steps *s, struct buf *out)
+{
+	if (s->most >= LEAKS_MIN_STEPS && !say_uncovered(g, out)) {
+		say_no_leaks(g, s, out);
+		return;
+	}
+	if (s->most < LEAKS_MIN_STEPS)
+		say(out,
+		    "No leaks are seen{}, but only {} step{} ended: the first is the warm-up, and "
+		    "growth shows from the third on.",
+		    TEXT(g->a->ngrowths ? " in steps" : ""), NUMBER(s->most),
+		    TEXT(s->most == 1 ? "" : "s"));
+	growth_say(g->l, g->a, GROWTH_FOLLOWS, out);
+}
+
 static void print_answer(const struct view *g)
 {
-	bool one = g->a->ignored == 1;
+	struct steps s = count_steps(g);
+	size_t ignored = g->a->ignored;
 	struct buf t = {0};
 
-	if (g->a->growing)
+	if (g->a->growing) {
 		say_leaks(g, &t);
-	else
-		say_clean(g, &t);
-	if (g->a->ignored)
-		say(&t, " {} that lose{} less than the limit {} left out.",
-		    COUNT_OF(g->a->ignored, "place"), TEXT(one ? "s" : ""),
-		    TEXT(one ? "is" : "are"));
+		growth_say(g->l, g->a, GROWTH_FOLLOWS, &t);
+	} else if (s.processes) {
+		say_clean(g, &s, &t);
+	} else {
+		say_no_steps(g, &t);
+	}
+	if (ignored)
+		say(&t, " {} lose{} less than the limit (--min-bytes=1 shows {}).",
+		    COUNT_OF(ignored, g->a->growing ? "more place" : "place"),
+		    TEXT(ignored == 1 ? "s" : ""), TEXT(ignored == 1 ? "it" : "them"));
 	steps_say(g->l->base.blocks, &t);
 	report_paragraph(&g->report, 0, &t);
 }

@@ -162,6 +162,59 @@ TEST(growth, steps_are_better)
 	analysis_free(a);
 }
 
+/* A trainer with steps and its loader's worker, which has none. Does the trainer leak, too? */
+static json_t *run_with_worker(struct analysis *a, bool trainer_leaks)
+{
+	struct job j = job_of(a);
+
+	for (unsigned i = 0; i < CALLS; i++) {
+		j.pid = 10;
+		if (i % 30 == 0)
+			begin_step(&j);
+		give_one(&j, take_one(&j, 4096, STACK_OF("activation")));
+		if (trainer_leaks)
+			take_one(&j, 1 << 20, OTHER);
+		if (i % 30 == 29)
+			end_step(&j);
+		j.pid = 20;
+		take_one(&j, 1 << 20, LEAK);
+		j.time_ns += 60 * SECOND / CALLS;
+	}
+	return json_answer(a);
+}
+
+TEST(growth, of_a_worker_where_others_have_steps)
+{
+	struct analysis *a = leaks_new(NULL);
+	json_t *o = run_with_worker(a, false);
+	const char *text = text_answer(a, false);
+
+	CHECK_INT(json_array_size(at(o, "grows_over_time")), 1);
+	CHECK_INT(NUM(o, "grows_over_time.0.pid"), 20);
+	CHECK_INT(NUM(o, "findings"), 0);
+	CHECK_HAS(text, "No leaks in the steps of process 10 (20 steps), but over ");
+	CHECK_HAS(text, " of process 20 (no steps) from leak_one_buffer (train.c:120) grew in ");
+	CHECK_HAS(text, "likely a leak.");
+	CHECK_LACKS(text, "No leaks: ");
+	CHECK(!a->ops->findings(a) && !a->ops->judged(a));
+	json_decref(o);
+	analysis_free(a);
+}
+
+TEST(growth, of_a_worker_beside_a_leak)
+{
+	struct analysis *a = leaks_new(NULL);
+	json_t *o = run_with_worker(a, true);
+	const char *text = text_answer(a, false);
+
+	CHECK_INT(NUM(o, "findings"), 1);
+	CHECK_HAS(text, "Process 10 loses ");
+	CHECK_HAS(text, " Over ");
+	CHECK_HAS(text, " of process 20 (no steps) from leak_one_buffer (train.c:120) grew in ");
+	json_decref(o);
+	analysis_free(a);
+}
+
 /* What was detected before training began was none: a leak of then is not one of the steps. */
 TEST(growth, steps_that_count_anew)
 {
