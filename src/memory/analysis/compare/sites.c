@@ -17,8 +17,9 @@ static void side_release(struct sites_side *s)
 {
 	blocks_free(s->blocks);
 	together_release(&s->together);
-	hmap_release(&s->by_key);
-	free(s->groups);
+	hmap_release(&s->by_stack);
+	hmap_release(&s->by_name);
+	free(s->places);
 	*s = (struct sites_side){0};
 }
 
@@ -55,24 +56,58 @@ void sites_restart(struct compare_sites *s, enum compare_side side)
 
 /* --- rows --- */
 
-static struct site_group *group_of(struct sites_side *s, const struct block *b)
+/* The frames of a call stack that are shown, innermost first; else the size of its blocks. */
+static void add_name(const struct stacks *stacks, const struct block *b, struct buf *out)
+{
+	struct stack stack = stacks_get(stacks, b->stack);
+	struct frame_line lines[MAX_FRAMES];
+	const char *text = stack.py ? stack.py : stack.c;
+	size_t n = b->stack && text ? frames_pick(text, stack.py != NULL, lines, MAX_FRAMES) : 0;
+
+	for (size_t i = 0; i < n; i++) {
+		say(out, i ? " < " : "");
+		frame_describe(&lines[i], stack.py != NULL, out);
+	}
+	if (!n && b->stack)
+		say(out, "an empty call stack");
+	else if (!n)
+		words_blocks_of(out, false, b->bytes, 0);
+}
+
+/* The place that a block is from, if it is not known by its call stack. */
+static uint64_t find_place(struct compare_sites *s, struct sites_side *in, const struct block *b)
+{
+	struct buf name = {0};
+
+	add_name(&in->blocks->stacks, b, &name);
+	const struct {
+		uint32_t device, type, name, reserved;
+	} id = {b->pool->device->device, b->pool->type, names_of(s->names, name.data, name.len), 0};
+	uint64_t key = XXH3_64bits(&id, sizeof(id)), found = hmap_get(&in->by_name, key);
+
+	buf_release(&name);
+	if (found != HMAP_NONE)
+		return found;
+	hmap_put(&in->by_name, key, in->nplaces);
+	LIST_ADD(in->places, in->nplaces, in->cap,
+		 (struct site_place){.device = id.device, .type = b->pool->type, .name = id.name});
+	return in->nplaces - 1;
+}
+
+static struct site_place *place_of(struct compare_sites *s, struct sites_side *in,
+				   const struct block *b)
 {
 	const struct {
 		uint64_t bytes;
 		uint32_t device, stack, type, reserved;
 	} id = {b->stack ? 0 : b->bytes, b->pool->device->device, b->stack, b->pool->type, 0};
-	uint64_t key = XXH3_64bits(&id, sizeof(id)), found = hmap_get(&s->by_key, key);
+	uint64_t key = XXH3_64bits(&id, sizeof(id)), found = hmap_get(&in->by_stack, key);
 
 	if (found == HMAP_NONE) {
-		found = s->ngroups;
-		hmap_put(&s->by_key, key, found);
-		LIST_ADD(s->groups, s->ngroups, s->cap,
-			 (struct site_group){.device = id.device,
-					     .stack = id.stack,
-					     .type = b->pool->type,
-					     .bytes = id.bytes});
+		found = find_place(s, in, b);
+		hmap_put(&in->by_stack, key, found);
 	}
-	return &s->groups[found];
+	return &in->places[found];
 }
 
 void sites_add(struct compare_sites *s, enum compare_side side, const struct row *row)
@@ -84,7 +119,7 @@ void sites_add(struct compare_sites *s, enum compare_side side, const struct row
 	together_add(&in->together, &c, row->time_ns);
 	if (!c.block)
 		return;
-	struct site_sum *sum = &group_of(in, c.block)->sum;
+	struct site_sum *sum = &place_of(s, in, c.block)->sum;
 	if (c.what == BLOCKS_ALLOC) {
 		sum->allocations++;
 		sum->live += c.block->bytes;
@@ -97,47 +132,29 @@ void sites_add(struct compare_sites *s, enum compare_side side, const struct row
 
 /* --- pairing --- */
 
-/* The frames of a call stack that are shown, innermost first; else the size of its blocks. */
-static void add_name(const struct stacks *stacks, const struct site_group *g, struct buf *out)
-{
-	struct stack stack = stacks_get(stacks, g->stack);
-	struct frame_line lines[MAX_FRAMES];
-	const char *text = stack.py ? stack.py : stack.c;
-	size_t n = g->stack && text ? frames_pick(text, stack.py != NULL, lines, MAX_FRAMES) : 0;
-
-	for (size_t i = 0; i < n; i++) {
-		say(out, i ? " < " : "");
-		frame_describe(&lines[i], stack.py != NULL, out);
-	}
-	if (!n && g->stack)
-		say(out, "an empty call stack");
-	else if (!n)
-		words_blocks_of(out, false, g->bytes, 0);
-}
-
 static struct site *site_of(struct compare_sites *s, struct hmap *by_key,
-			    const struct site_group *g, uint32_t name)
+			    const struct site_place *p)
 {
 	const struct {
 		uint32_t device, type, name, reserved;
-	} id = {g->device, g->type, name, 0};
+	} id = {p->device, p->type, p->name, 0};
 	uint64_t key = XXH3_64bits(&id, sizeof(id)), found = hmap_get(by_key, key);
 
 	if (found == HMAP_NONE) {
 		found = s->nsites;
 		hmap_put(by_key, key, found);
 		LIST_ADD(s->sites, s->nsites, s->cap,
-			 (struct site){.device = g->device, .type = g->type, .name = name});
+			 (struct site){.device = p->device, .type = p->type, .name = p->name});
 	}
 	return &s->sites[found];
 }
 
-static void count_left(struct sites_side *in)
+static void count_left(struct compare_sites *s, struct sites_side *in)
 {
 	struct block_walk w = {.blocks = in->blocks};
 
 	for (struct block *b; (b = blocks_next(&w));)
-		group_of(in, b)->sum.left += b->bytes;
+		place_of(s, in, b)->sum.left += b->bytes;
 }
 
 static bool site_differs(const struct site *s)
@@ -163,30 +180,21 @@ static int heavier_first(const void *pa, const void *pb)
 int sites_finish(struct compare_sites *s, struct err *err)
 {
 	struct hmap by_key = {0};
-	struct buf name = {0};
 
 	for (int side = 0; side < SIDES; side++) {
 		struct sites_side *in = &s->side[side];
 
-		count_left(in);
-		for (size_t i = 0; i < in->ngroups; i++) {
-			const struct site_group *g = &in->groups[i];
+		count_left(s, in);
+		for (size_t i = 0; i < in->nplaces; i++) {
+			struct site *to = site_of(s, &by_key, &in->places[i]);
 
-			buf_clear(&name);
-			add_name(&in->blocks->stacks, g, &name);
-			struct site *to =
-				site_of(s, &by_key, g, names_of(s->names, name.data, name.len));
-			struct site_sum *sum = side == COMPARE_BASE ? &to->base : &to->compare;
-			sum->allocations += g->sum.allocations;
-			sum->most += g->sum.most; /* call stacks that look the same */
-			sum->left += g->sum.left;
+			*(side == COMPARE_BASE ? &to->base : &to->compare) = in->places[i].sum;
 		}
 	}
 	for (size_t i = 0; i < s->nsites; i++)
 		s->ndifferent += site_differs(&s->sites[i]);
 	SORT(s->sites, s->nsites, heavier_first);
 	hmap_release(&by_key);
-	buf_release(&name);
 	return s->nsites
 		       ? 0
 		       : err_set(err, -ENODATA,

@@ -28,21 +28,21 @@ struct site_sum {
 	uint64_t left;
 };
 
-/* Blocks of one call stack, or of one size, as one side has them. */
-struct site_group {
+/* A call site as one side has it: blocks of all call stacks that look the same, or of one size. They
+ * are added up as they come and go, so that `most` was held at one moment. */
+struct site_place {
 	uint32_t device;
-	uint32_t stack;
 	enum row_type type;
-	uint64_t bytes; /* where there is no call stack: of each */
+	uint32_t name;
 	struct site_sum sum;
 };
 
 struct sites_side {
 	struct blocks *blocks;
 	struct together together;
-	struct hmap by_key; /* index in groups */
-	struct site_group *groups;
-	size_t ngroups, cap;
+	struct hmap by_stack, by_name; /* index in places */
+	struct site_place *places;
+	size_t nplaces, cap;
 };
 
 /* A call site of both. */
