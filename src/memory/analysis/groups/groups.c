@@ -56,6 +56,13 @@ static void add_line(struct groups *g, struct text_numbers *names, const struct 
 	buf_release(&where);
 }
 
+static bool is_import(const struct blocks *b, const struct block *block)
+{
+	struct stack stack = stacks_get(&b->stacks, block->stack);
+
+	return stack.py && strstr(stack.py, "<frozen importlib");
+}
+
 /* Every share is in a group of the first level, or here. */
 static void add_rest(struct groups *g, const struct blocks *b, const struct breakdown_shares *s)
 {
@@ -65,8 +72,11 @@ static void add_rest(struct groups *g, const struct blocks *b, const struct brea
 		const struct block *block = s->list[i].block;
 		bool in_group = block && (g->options.by == GROUPS_BY_MODULE ? block->layer != 0
 									    : block->stack != 0);
-		if (!in_group)
-			group_add_share(block ? &none : &unused, b, &s->list[i]);
+		if (in_group)
+			continue;
+		group_add_share(block ? &none : &unused, b, &s->list[i]);
+		if (block && is_import(b, block))
+			g->rest_imports += s->list[i].bytes;
 	}
 	if (none.bytes) {
 		none.name = xstrdup(g->options.by == GROUPS_BY_MODULE ? "(no module)"
@@ -215,6 +225,30 @@ static void say_others(const struct groups *g, const struct group *told, struct 
 	say(out, said ? "." : "");
 }
 
+/* Where more belongs to no group than to the one that is told, that is part of the answer. */
+static void say_rest(const struct groups *g, const struct group *told, struct buf *out)
+{
+	const struct group *rest = NULL;
+
+	for (size_t i = 0; i < g->n; i++)
+		if (g->list[i].is_rest && (!rest || g->list[i].bytes > rest->bytes))
+			rest = &g->list[i];
+	if (!rest || rest->bytes <= told->bytes)
+		return;
+	say(out, "; {} ", BYTES(rest->bytes));
+	if (rest->sums.of.free_in_pools || !strcmp(rest->name, GROUPS_OTHER_MODULES)) {
+		say(out, rest->sums.of.free_in_pools ? "are free inside the pools"
+						     : "belong to other modules");
+		return;
+	}
+	say(out, g->options.by == GROUPS_BY_MODULE ? "belong to no module" : "have no call stack");
+	if (g->rest_imports > rest->bytes / 2)
+		say(out, ", mostly imports of Python");
+	for (size_t i = 0; i < GROUP_TYPES && g->rest_imports <= rest->bytes / 2; i++)
+		if (rest->sums.each[i] > rest->bytes / 2)
+			say(out, ", mostly {}", TEXT(group_type_words(i)));
+}
+
 static void say_missing(const struct groups *g, struct buf *out)
 {
 	if (g->options.by == GROUPS_BY_MODULE)
@@ -263,6 +297,7 @@ void groups_say(const struct groups *g, struct breakdown *c, struct block_device
 	if (each.len)
 		say(out, ", {}", TEXT(buf_str(&each)));
 	say_types(told, out);
+	say_rest(g, told, out);
 	say(out, ".");
 	say_others(g, told, out);
 	buf_release(&each);
@@ -301,9 +336,9 @@ static bool is_listed(const struct groups *g, size_t i, unsigned top)
 {
 	size_t before = 0;
 
-	if (g->list[i].is_rest)
+	if (g->list[i].is_rest || top >= g->n)
 		return true;
-	for (size_t k = i; k-- > 0 && g->list[k].depth >= g->list[i].depth;)
+	for (size_t k = i; k-- > 0 && before < top && g->list[k].depth >= g->list[i].depth;)
 		before += g->list[k].depth == g->list[i].depth;
 	return before < top;
 }
@@ -339,6 +374,12 @@ void groups_print(const struct groups *g, const struct report *r)
 	report_table(r, &t);
 	if (left_out)
 		report_say(r, "  and {} more (--top)\n", COUNT(left_out));
+	if (g->modules_left_out)
+		report_say(r,
+			   "  Only {} modules are told apart: {} {} counted for the module around "
+			   "them.\n",
+			   COUNT(GROUPS_MAX_MODULES), COUNT_OF(g->modules_left_out, "more path"),
+			   TEXT(g->modules_left_out == 1 ? "is" : "are"));
 }
 
 /* --- JSON --- */
@@ -381,5 +422,6 @@ void groups_put(json_t *o, const struct groups *g, const struct stacks *stacks, 
 	}
 	put_text(o, "by", groups_by_names[g->options.by]);
 	put_number(o, "groups_total", g->n);
+	put_number(o, "modules_left_out", g->modules_left_out);
 	json_object_set_new(o, "groups", list);
 }

@@ -12,6 +12,9 @@
 #include "memory/analysis/common/breakdown.h"
 #include "memory/analysis/common/report.h"
 
+#define GROUPS_MAX_MODULES 65536 /* that are told apart */
+#define GROUPS_OTHER_MODULES "(other modules)" /* the others, which have none around them */
+
 enum groups_by { GROUPS_BY_OWNER, GROUPS_BY_MODULE, GROUPS_BY_LINE, GROUPS_BY_TYPE };
 extern const char *const groups_by_names[]; /* ended by NULL */
 
@@ -49,6 +52,8 @@ struct groups {
 	size_t n, cap;
 	uint64_t bytes; /* of all */
 	bool has_modules;
+	uint64_t rest_imports; /* bytes of no group that imports of Python allocated */
+	uint64_t modules_left_out; /* paths that count for the module around them: too many */
 };
 
 /* types.c */

@@ -13,6 +13,7 @@
 
 #define MAX_DEPTH 64 /* parts of a path; what is deeper is one part */
 #define USUAL_DEPTH 4
+#define NO_MODULE SIZE_MAX
 
 struct module {
 	const char *name, *class_name; /* borrowed: text up to a . or : */
@@ -34,6 +35,7 @@ struct modules {
 
 /* --- the tree --- */
 
+/* NO_MODULE: it is new, and there are too many. */
 static size_t child_of(struct modules *m, size_t parent, const char *name, size_t len)
 {
 	uint64_t key = XXH3_64bits_withSeed(name, len, parent);
@@ -41,6 +43,8 @@ static size_t child_of(struct modules *m, size_t parent, const char *name, size_
 
 	if (found != HMAP_NONE)
 		return found;
+	if (m->n > GROUPS_MAX_MODULES)
+		return NO_MODULE;
 	hmap_put(&m->children, key, m->n);
 	struct module new = {
 		.name = name, .len = len, .parent = parent, .next = m->list[parent].first_child};
@@ -49,20 +53,27 @@ static size_t child_of(struct modules *m, size_t parent, const char *name, size_
 	return m->n - 1;
 }
 
-/* The module of a text, `model:path:class`; made if it is new. */
+/* The module of a text, `model:path:class`; made if it is new. If there are too many, the one around
+ * it that is known. */
 static size_t module_of(struct modules *m, const char *text)
 {
-	size_t model = strcspn(text, ":"), at = 0;
+	size_t model = strcspn(text, ":"), at = 0, inner = 0;
 	const char *path = text + model + (text[model] == ':');
 	const char *end = path + strcspn(path, ":");
 
 	if (model && (m->several || path == end))
-		at = child_of(m, at, text, model);
-	for (unsigned depth = 0; path < end; depth++) {
+		inner = child_of(m, at, text, model);
+	for (unsigned depth = 0; path < end && inner != NO_MODULE; depth++) {
 		size_t len = depth < MAX_DEPTH ? strcspn(path, ".:") : (size_t)(end - path);
-		at = child_of(m, at, path, len);
+		at = inner;
+		inner = child_of(m, at, path, len);
 		path += len + (path[len] == '.');
 	}
+	if (inner == NO_MODULE) {
+		m->out->modules_left_out++;
+		return at;
+	}
+	at = inner;
 	if (*end && end[1] && !m->list[at].class_len) {
 		m->list[at].class_name = end + 1;
 		m->list[at].class_len = strlen(end + 1);
@@ -117,6 +128,7 @@ static void sum_up(struct modules *m)
 struct fold {
 	size_t *at;
 	size_t n, cap;
+	uint64_t bytes;
 };
 
 static bool is_numbered(const struct module *m)
@@ -132,12 +144,11 @@ static unsigned number_of(const struct module *m)
 	return (unsigned)strtoul(m->name, NULL, 10);
 }
 
-static bool are_equal(const struct module *a, const struct module *b)
+/* The same for numbered modules that are equal. */
+static uint64_t kind_of(const struct module *m)
 {
-	if (a->weights || b->weights)
-		return a->weights == b->weights;
-	return a->class_len == b->class_len &&
-	       (!a->class_len || !memcmp(a->class_name, b->class_name, a->class_len));
+	return m->weights ? hash_pair(m->weights, 2)
+			  : hash_pair(XXH3_64bits(m->class_name, m->class_len), 3);
 }
 
 static bool has_name(const struct module *a, const struct module *b)
@@ -145,52 +156,52 @@ static bool has_name(const struct module *a, const struct module *b)
 	return a->len == b->len && !memcmp(a->name, b->name, a->len);
 }
 
-static uint64_t fold_bytes(const struct modules *m, const struct fold *f)
-{
-	uint64_t bytes = 0;
-
-	for (size_t i = 0; i < f->n; i++)
-		bytes += m->list[f->at[i]].held.bytes;
-	return bytes;
-}
-
 struct folds {
 	struct fold *list;
 	size_t n, cap;
+	size_t numbered; /* of them */
 };
 
-/* The one that a child belongs to; NULL: a new one. */
-static struct fold *fold_for(const struct modules *m, const struct folds *all, size_t child)
+/* Where folds are, by the name and the kind of their first module. */
+struct fold_index {
+	struct hmap by_name, by_kind;
+};
+
+/* The one that a child belongs to; a new one if there is none. */
+static struct fold *fold_for(const struct module *c, struct folds *all, struct fold_index *index)
+{
+	bool numbered = is_numbered(c);
+	uint64_t name = XXH3_64bits(c->name, c->len), kind = numbered ? kind_of(c) : 0;
+	uint64_t named = hmap_get(&index->by_name, name);
+	uint64_t equal = numbered ? hmap_get(&index->by_kind, kind) : HMAP_NONE;
+
+	if (named != HMAP_NONE || equal != HMAP_NONE) /* HMAP_NONE is the largest */
+		return &all->list[named < equal ? named : equal];
+	hmap_put(&index->by_name, name, all->n);
+	if (numbered)
+		hmap_put(&index->by_kind, kind, all->n);
+	all->numbered += numbered;
+	LIST_ADD(all->list, all->n, all->cap, (struct fold){0});
+	return &all->list[all->n - 1];
+}
+
+static void fold_child(const struct modules *m, struct folds *all, struct fold_index *index,
+		       size_t child)
 {
 	const struct module *c = &m->list[child];
 
-	for (size_t i = 0; i < all->n; i++) {
-		const struct module *first = &m->list[all->list[i].at[0]];
-		if (has_name(first, c) ||
-		    (is_numbered(first) && is_numbered(c) && are_equal(first, c)))
-			return &all->list[i];
-	}
-	return NULL;
-}
-
-static void fold_child(const struct modules *m, struct folds *all, size_t child)
-{
-	struct fold *f = fold_for(m, all, child);
-
-	if (!m->list[child].held.bytes)
+	if (!c->held.bytes)
 		return;
-	if (!f) {
-		LIST_ADD(all->list, all->n, all->cap, (struct fold){0});
-		f = &all->list[all->n - 1];
-	}
+	struct fold *f = fold_for(c, all, index);
 	LIST_ADD(f->at, f->n, f->cap, child);
+	f->bytes += c->held.bytes;
 }
 
-static int by_bytes(const void *pa, const void *pb, void *arg)
+static int by_bytes(const void *pa, const void *pb)
 {
 	const struct fold *a = pa, *b = pb;
 
-	return ORDER(fold_bytes(arg, b), fold_bytes(arg, a)) ?: ORDER(a->at[0], b->at[0]);
+	return ORDER(b->bytes, a->bytes) ?: ORDER(a->at[0], b->at[0]);
 }
 
 static int by_value(const void *pa, const void *pb)
@@ -216,15 +227,6 @@ static void add_numbers(const struct modules *m, const struct fold *f, struct bu
 	free(numbers);
 }
 
-/* Is the fold all that its parents have of numbered modules? */
-static bool is_all(const struct modules *m, const struct folds *all, const struct fold *f)
-{
-	for (size_t i = 0; i < all->n; i++)
-		if (&all->list[i] != f && is_numbered(&m->list[all->list[i].at[0]]))
-			return false;
-	return true;
-}
-
 static void add_name(const struct modules *m, const struct folds *all, const struct fold *f,
 		     struct buf *path)
 {
@@ -237,7 +239,7 @@ static void add_name(const struct modules *m, const struct folds *all, const str
 		buf_add_char(path, '.');
 	if (same) {
 		buf_add(path, first->name, first->len);
-	} else if (is_all(m, all, f)) {
+	} else if (all->numbered == 1) { /* it is all that its parents have of them */
 		buf_add_char(path, '*');
 	} else {
 		buf_add_char(path, '{');
@@ -269,21 +271,24 @@ static bool is_module(const struct module *m)
 
 static void fold_children(const struct modules *m, const struct fold *f, struct folds *out)
 {
+	struct fold_index index = {0};
+
 	for (size_t i = 0; i < f->n; i++) {
 		size_t child = m->list[f->at[i]].first_child;
 
 		for (; child; child = m->list[child].next)
 			if (m->parameters || is_module(&m->list[child]))
-				fold_child(m, out, child);
+				fold_child(m, out, &index, child);
 	}
-	if (out->n)
-		qsort_r(out->list, out->n, sizeof(*out->list), by_bytes, (void *)m);
+	SORT(out->list, out->n, by_bytes);
+	hmap_release(&index.by_name);
+	hmap_release(&index.by_kind);
 }
 
 /* One group says all if the only one inside of it has all of its bytes. */
-static bool says_nothing(const struct modules *m, const struct fold *f, const struct folds *inside)
+static bool says_nothing(const struct fold *f, const struct folds *inside)
 {
-	return inside->n == 1 && fold_bytes(m, f) == fold_bytes(m, &inside->list[0]);
+	return inside->n == 1 && f->bytes == inside->list[0].bytes;
 }
 
 static void list_folds(struct modules *m, const struct folds *all, unsigned parts, unsigned depth,
@@ -296,7 +301,7 @@ static void list_folds(struct modules *m, const struct folds *all, unsigned part
 		add_name(m, all, &all->list[i], path);
 		if (parts < m->depth)
 			fold_children(m, &all->list[i], &inside);
-		bool skip = says_nothing(m, &all->list[i], &inside);
+		bool skip = says_nothing(&all->list[i], &inside);
 		if (!skip)
 			add_group(m, &all->list[i], depth, path);
 		list_folds(m, &inside, parts + 1, depth + !skip, path);
@@ -307,6 +312,16 @@ static void list_folds(struct modules *m, const struct folds *all, unsigned part
 	}
 }
 
+/* What none of the modules that are told apart has. */
+static void add_outside(struct groups *g, const struct group *outside)
+{
+	if (!outside->bytes)
+		return;
+	struct group *one = groups_add(g, GROUPS_OTHER_MODULES);
+	one->is_rest = true;
+	group_merge(one, outside);
+}
+
 void groups_add_modules(struct groups *g, const struct blocks *b, const struct breakdown_shares *s)
 {
 	struct modules m = {.several = has_several_models(b),
@@ -314,7 +329,7 @@ void groups_add_modules(struct groups *g, const struct blocks *b, const struct b
 			    .depth = g->options.depth ? g->options.depth : USUAL_DEPTH,
 			    .out = g};
 	size_t root = 0, *of_layer = xcalloc(b->layers.count + 1, sizeof(*of_layer));
-	struct fold all = {&root, 1, 1};
+	struct fold all = {&root, 1, 1, 0};
 	struct folds top = {0};
 	struct buf path = {0};
 
@@ -325,12 +340,14 @@ void groups_add_modules(struct groups *g, const struct blocks *b, const struct b
 		if (s->list[i].block && s->list[i].block->layer)
 			group_add_share(&m.list[of_layer[s->list[i].block->layer]].held, b,
 					&s->list[i]);
+	struct group outside = m.list[0].held;
 	sum_up(&m);
 	g->has_modules = m.n > 1;
 	m.parameters = true; /* of the model itself */
 	fold_children(&m, &all, &top);
 	m.parameters = g->options.depth != 0;
 	list_folds(&m, &top, 1, 1, &path);
+	add_outside(g, &outside);
 	for (size_t k = 0; k < top.n; k++)
 		free(top.list[k].at);
 	free(top.list);

@@ -125,6 +125,39 @@ TEST(groups, layers_that_differ_are_named)
 	analysis_free(a);
 }
 
+TEST(groups, what_belongs_to_none_is_said_if_it_is_the_largest)
+{
+	struct analysis *a = make(GROUPS_BY_MODULE, 0);
+
+	hold(a, "N:head:Linear", "PTA@activation", 1024, 0);
+	hold(a, NULL, "PTA@backward", 4096, 0);
+	CHECK_HAS(answer_of(a), "head holds 1.00 KiB of the peak of 5.00 KiB ");
+	CHECK_HAS(answer_of(a), "; 4.00 KiB belong to no module, mostly what backward allocated.");
+	analysis_free(a);
+}
+
+/* Each has a name of its own, so that none is equal to another. */
+TEST(groups, modules_without_end)
+{
+	struct analysis *a = make(GROUPS_BY_MODULE, 0);
+	unsigned n = GROUPS_MAX_MODULES + 1000;
+	char text[32];
+
+	for (unsigned i = 0; i < n; i++) {
+		snprintf(text, sizeof(text), "M:x%u:C", i);
+		hold(a, text, "PTA@activation", 10, 0);
+	}
+	json_t *o = a->ops->json(a, 3);
+	CHECK_INT(NUM(o, "devices.0.groups_total"), GROUPS_MAX_MODULES + 1);
+	CHECK_INT(NUM(o, "devices.0.modules_left_out"), 1000);
+	CHECK_STR(STR(o, "devices.0.groups.3.name"), GROUPS_OTHER_MODULES);
+	CHECK_HAS(answer_of(a), "; 9.77 KiB belong to other modules.");
+	CHECK_INT(NUM(o, "devices.0.groups.3.bytes"), 1000 * 10);
+	json_decref(o);
+	CHECK_HAS(text_of(a), "Only 65,536 modules are told apart: 1,000 more paths are counted");
+	analysis_free(a);
+}
+
 TEST(groups, several_models_have_their_names_in_front)
 {
 	struct analysis *a = make(GROUPS_BY_MODULE, 0);
