@@ -25,6 +25,7 @@
 #include "memory/analysis/common/fields.h"
 #include "memory/analysis/common/report.h"
 #include "memory/analysis/leaks/leaks_impl.h"
+#include "memory/analysis/processes/processes.h"
 #include "wire/record.h"
 
 #define FIRST_LENGTH_NS 10000000ull
@@ -202,8 +203,9 @@ static void say_growth(const struct leaks *l, const struct growth_finding *f, bo
 
 	say(out, "ver {} windows of {}, ", NUMBER(f->windows), DURATION(p->windows.length_ns));
 	words_device(out, f->site->pool->device->device, false);
-	say(out, " of process {}{} from ", NUMBER(f->site->pool->process->pid),
-	    TEXT(others ? " (no steps)" : ""));
+	say(out, " of ");
+	processes_say(l->base.processes, f->site->pool->process->pid, out);
+	say(out, others ? ", which has no steps, from " : " from ");
 	say_place(l, f, out);
 	say(out, " grew in {} of {}, {}/min ({} so far): {} a leak.", NUMBER(f->rose),
 	    NUMBER(f->windows), BYTES(f->bytes_per_minute), BYTES(f->bytes),

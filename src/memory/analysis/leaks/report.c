@@ -168,10 +168,10 @@ static bool say_uncovered(const struct view *g, struct buf *out)
 	return false;
 }
 
-static void say_processes(const struct steps *s, struct buf *out)
+static void say_processes(const struct view *g, const struct steps *s, struct buf *out)
 {
 	if (s->processes == 1)
-		say(out, "process {}", NUMBER(s->pid));
+		processes_say(g->l->base.processes, s->pid, out);
 	else
 		say(out, "{} processes", NUMBER(s->processes));
 }
@@ -194,7 +194,7 @@ static void say_no_leaks(const struct view *g, const struct steps *s, struct buf
 	say(out, "No leaks");
 	say_limit(g, out);
 	say(out, grows ? " in the steps of " : ": ");
-	say_processes(s, out);
+	say_processes(g, s, out);
 	say(out, grows ? " (" : " ended ");
 	if (s->least != s->most)
 		say(out, "{} to ", COUNT(s->least));

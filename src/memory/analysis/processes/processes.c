@@ -177,7 +177,7 @@ const char *process_signal(const struct process_facts *p)
 
 void processes_say(const struct processes *ps, uint32_t pid, struct buf *out)
 {
-	const struct process_facts *p = processes_find(ps, pid);
+	const struct process_facts *p = ps ? processes_find(ps, pid) : NULL;
 
 	say(out, "process {}", NUMBER(pid));
 	if (!p || (p->rank < 0 && !p->ppid))

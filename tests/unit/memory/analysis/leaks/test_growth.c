@@ -193,7 +193,9 @@ TEST(growth, of_a_worker_where_others_have_steps)
 	CHECK_INT(NUM(o, "grows_over_time.0.pid"), 20);
 	CHECK_INT(NUM(o, "findings"), 0);
 	CHECK_HAS(text, "No leaks in the steps of process 10 (20 steps), but over ");
-	CHECK_HAS(text, " of process 20 (no steps) from leak_one_buffer (train.c:120) grew in ");
+	CHECK_HAS(
+		text,
+		" of process 20, which has no steps, from leak_one_buffer (train.c:120) grew in ");
 	CHECK_HAS(text, "likely a leak.");
 	CHECK_LACKS(text, "No leaks: ");
 	CHECK(!a->ops->findings(a) && !a->ops->judged(a));
@@ -210,7 +212,9 @@ TEST(growth, of_a_worker_beside_a_leak)
 	CHECK_INT(NUM(o, "findings"), 1);
 	CHECK_HAS(text, "Process 10 loses ");
 	CHECK_HAS(text, " Over ");
-	CHECK_HAS(text, " of process 20 (no steps) from leak_one_buffer (train.c:120) grew in ");
+	CHECK_HAS(
+		text,
+		" of process 20, which has no steps, from leak_one_buffer (train.c:120) grew in ");
 	json_decref(o);
 	analysis_free(a);
 }
