@@ -229,6 +229,12 @@ def test_moments_that_are_not_there(record, moment, status, why):
     assert r.returncode == status and why in r.stderr and not r.stdout
 
 
+@pytest.mark.parametrize("what", ["peak", "owners"])
+def test_depth_is_about_modules(record, what):
+    r = record.sonde("mem", what, "--depth=2", "nowhere")
+    assert r.returncode == 2 and b"add --by=module" in r.stderr
+
+
 LABELS = {
     ("PTA@weight", False): 512 * KIB,
     ("PTA@gradient", False): 256 * KIB,

@@ -15,6 +15,7 @@
 #include "base/text/number_read.h"
 #include "base/text/printable.h"
 #include "memory/analysis/common/report.h"
+#include "memory/analysis/groups/groups.h"
 #include "memory/input/input.h"
 #include "memory/input/recording_path.h"
 #include "memory/options/config.h"
@@ -230,6 +231,13 @@ int analysis_main(const struct command *cmd, int argc, char **argv,
 		status = run(cmd, a.words[0], options);
 	args_release(&a);
 	return status;
+}
+
+int mem_groups_option(const struct groups_options *o, struct err *err)
+{
+	if (!o->depth || o->by == GROUPS_BY_MODULE)
+		return 0;
+	return err_set(err, -EINVAL, "--depth is about the paths of modules: add --by=module");
 }
 
 int mem_choice_option(unsigned pid, const char *rank, struct input_choice *out, struct err *err)

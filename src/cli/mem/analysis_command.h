@@ -145,6 +145,10 @@ void analysis_release(struct analysis_run *run);
 void analysis_add_notes(struct buf *notes, struct buf *text);
 json_t *analysis_notes_value(struct buf *notes);
 
+struct groups_options;
+/* Do --by and --depth fit together? -EINVAL. */
+int mem_groups_option(const struct groups_options *o, struct err *err);
+
 /* What --pid and --rank say; -EINVAL. */
 int mem_choice_option(unsigned pid, const char *rank, struct input_choice *out, struct err *err);
 

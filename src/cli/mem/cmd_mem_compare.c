@@ -92,6 +92,8 @@ static int mem_compare_run(const struct command *cmd, int argc, char **argv)
 	struct err err = {0};
 
 	int status = command_parse(cmd, &a, argc, argv);
+	if (status < 0 && mem_groups_option(&o.groups, &err) < 0)
+		status = command_fail(cmd, &err, EXIT_USAGE);
 	if (status < 0 && mem_path(o.output, output, &err) < 0)
 		status = command_fail(cmd, &err, EXIT_USAGE);
 	if (status < 0) {

@@ -30,8 +30,12 @@ static struct analysis *make_analysis(void *options)
 
 static int print_owners(const struct command *cmd, const char *path, void *options)
 {
+	const struct owners_options *o = options;
 	struct analysis_run run;
 	struct err err = {0};
+
+	if (mem_groups_option(&o->groups, &err) < 0)
+		return command_fail(cmd, &err, EXIT_USAGE);
 	int status = analysis_read(cmd, path, make_analysis, options, &run);
 
 	if (status == EXIT_DONE && owners_reached(run.analysis, &err) < 0)

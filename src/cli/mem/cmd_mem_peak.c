@@ -27,6 +27,8 @@ static int explain_peak(const struct command *cmd, const char *path, void *optio
 		err_set(&err, -EINVAL, "--fail-on=limit needs --limit=BYTES");
 		return command_fail(cmd, &err, EXIT_USAGE);
 	}
+	if (mem_groups_option(&o->peak.groups, &err) < 0)
+		return command_fail(cmd, &err, EXIT_USAGE);
 	return analysis_command(cmd, path, make_analysis, options);
 }
 

@@ -319,8 +319,10 @@ int owners_reached(struct analysis *a, struct err *err)
 		struct block_process *p = b->processes[i];
 		if (process_reached(o, p))
 			return 0;
-		if (p->step > last_step)
-			last_step = p->step;
+		/* Behind the last call there is what is no step any more. */
+		uint32_t step = p->by_call ? p->step_ended : p->step;
+		if (step > last_step)
+			last_step = step;
 	}
 	if (o->at.when == OWNERS_STEP && !last_step)
 		return err_set(err, -ENODATA, "there are no steps in these rows");

@@ -223,8 +223,19 @@ static void not_there(const char *when, void (*rows)(struct analysis *a), const 
 	analysis_free(a);
 }
 
+/* What follows the last call is no step. */
+static void two_calls(struct analysis *a)
+{
+	take(a, 1, segment);
+	step_call(a, 2, "1");
+	take(a, 3, weight);
+	step_call(a, 4, "2");
+	take(a, 5, ops);
+}
+
 TEST(owners, moments_that_are_not_there)
 {
+	not_there("step:9", two_calls, "there is no step 9; the last one is 2");
 	not_there("step:3", two_steps, "there is no step 3; the last one is 2");
 	not_there("step:1", usual, "there are no steps in these rows");
 	not_there("+1min", usual,
