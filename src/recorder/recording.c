@@ -87,7 +87,7 @@ static int writer_resume(struct recording_writer *w, const char *path, struct er
 	return ret;
 }
 
-int recording_create(struct recording_writer **out, const char *path, struct err *err)
+static int open_writer(struct recording_writer **out, const char *path, int flags, struct err *err)
 {
 	struct recording_head head = {.version = RECORDING_PLAIN, .rec_version = REC_VERSION};
 	struct recording_writer *w = xcalloc(1, sizeof(*w));
@@ -98,7 +98,7 @@ int recording_create(struct recording_writer **out, const char *path, struct err
 	w->step = RESERVE_STEP;
 	w->tail = TAIL_BYTES;
 	w->pack = pack_new();
-	w->fd = fs_open(path, O_RDWR | O_CREAT, 0600, err);
+	w->fd = fs_open(path, O_RDWR | O_CREAT | flags, 0600, err);
 	int r = w->fd < 0 ? w->fd : 0;
 	if (r == 0 && fstat(w->fd, &st) < 0)
 		r = err_sys(err, -errno, "cannot stat '%s'", path);
@@ -117,6 +117,16 @@ int recording_create(struct recording_writer **out, const char *path, struct err
 	}
 	*out = w;
 	return 0;
+}
+
+int recording_create(struct recording_writer **out, const char *path, struct err *err)
+{
+	return open_writer(out, path, 0, err);
+}
+
+int recording_create_new(struct recording_writer **out, const char *path, struct err *err)
+{
+	return open_writer(out, path, O_EXCL, err);
 }
 
 /* The payload as it goes into the file, behind room for its frame. Returns the stored size. */
@@ -475,6 +485,11 @@ int recording_next(struct recording_reader *r, uint32_t *out_type, const char **
 uint64_t recording_skipped(const struct recording_reader *r)
 {
 	return r->skipped;
+}
+
+uint32_t recording_version(const struct recording_reader *r)
+{
+	return r->version;
 }
 
 bool recording_torn(const struct recording_reader *r)

@@ -16,6 +16,8 @@ struct recording_writer;
 
 /* Creates the file, or opens one that exists and goes on behind its last whole frame. */
 int recording_create(struct recording_writer **out, const char *path, struct err *err);
+/* -EEXIST: there is a file of that name. */
+int recording_create_new(struct recording_writer **out, const char *path, struct err *err);
 
 /*
  * Appends one frame with a single write. On failure (full disk) the file is cut back to its last
@@ -63,6 +65,7 @@ int recording_next(struct recording_reader *r, uint32_t *out_type, const char **
 		   size_t *out_bytes, struct err *err);
 uint64_t recording_skipped(const struct recording_reader *r);
 bool recording_torn(const struct recording_reader *r);
+uint32_t recording_version(const struct recording_reader *r); /* of the file */
 /* How far whole frames reach, and the size of the file. */
 uint64_t recording_offset(const struct recording_reader *r);
 uint64_t recording_size(const struct recording_reader *r);

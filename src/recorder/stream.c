@@ -72,6 +72,8 @@ void stream_losses_count(struct stream_losses *l, const struct batch_count *c)
 
 	if (before > l->records)
 		l->missing += before - l->records;
+	else if (before < l->records)
+		l->repeated++;
 	if (c->records > l->records)
 		l->records = c->records;
 	l->events = c->lost_events;
@@ -178,6 +180,8 @@ int stream_file(const char *path, const struct stream_ops *ops, void *arg, bool 
 	int ret = recording_open(&r, path, err);
 	if (ret < 0)
 		return ret;
+	if (ops->version)
+		ops->version(arg, recording_version(r));
 	while ((ret = recording_next(r, &type, &payload, &bytes, err)) > 0) {
 		if (recording_skipped(r) && ops->damage)
 			ops->damage(arg, recording_skipped(r));

@@ -17,6 +17,7 @@
 
 /* Any of them may be NULL. Texts and records are borrowed for the call. */
 struct stream_ops {
+	void (*version)(void *arg, uint32_t version); /* of a file, before its frames */
 	void (*session)(void *arg, const char *json, size_t len);
 	void (*proc)(void *arg, const struct frame_proc *p);
 	void (*stack)(void *arg, uint32_t proc, uint32_t id, const uint64_t *pc, uint32_t depth);
@@ -34,6 +35,7 @@ struct stream_ops {
 struct stream_losses {
 	uint64_t records; /* that it has produced, as far as is known */
 	uint64_t missing; /* of them: not in the recording */
+	uint64_t repeated; /* batches that begin with records that were there already */
 	uint64_t events; /* that it could not keep */
 	uint64_t stacks, damaged;
 };

@@ -222,6 +222,7 @@ static void end_base(struct proc *p, const struct rec_state *s)
 		p->next_row = s->value[0];
 	if (s->value[1] > p->next_block)
 		p->next_block = s->value[1];
+	p->lacks_base = false;
 	base_release(p);
 }
 

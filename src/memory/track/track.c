@@ -62,6 +62,19 @@ static void note_context(struct proc *p, uint32_t tid, const struct rec *r)
 	}
 }
 
+/* The recorder's own samples may come after the end of their process. */
+static bool is_by_recorder(const struct rec *r)
+{
+	return r->type == REC_DEVICE || r->type == REC_USAGE || r->type == REC_PROCESS;
+}
+
+static void count_orphan(struct track *t, uint32_t number, const struct rec *r)
+{
+	bool unknown = !is_by_recorder(r) && hmap_get(&t->introduced, number) == HMAP_NONE;
+
+	t->damage.orphans += unknown || t->damage.places > 0;
+}
+
 static void track_record(void *arg, uint32_t number, uint32_t tid, const struct rec *r)
 {
 	struct track *t = arg;
@@ -69,11 +82,12 @@ static void track_record(void *arg, uint32_t number, uint32_t tid, const struct 
 
 	if (r->time_ns > t->newest_ns)
 		t->newest_ns = r->time_ns;
+	t->in_base = false;
 	if (!p) {
-		t->damage.orphans += t->damage.places > 0;
+		count_orphan(t, number, r);
 		return;
 	}
-	bool by_recorder = r->type == REC_DEVICE || r->type == REC_USAGE || r->type == REC_PROCESS;
+	bool by_recorder = is_by_recorder(r);
 	if (r->time_ns > p->sampled.head.time_ns && !by_recorder)
 		alive_tell_usage(p);
 	if (r->time_ns > p->last_ns && !by_recorder && !rec_is_inside_event(r))
@@ -187,6 +201,7 @@ static void track_proc(void *arg, const struct frame_proc *info)
 	t->ended = false;
 	if (info->proc >= TRACK_MAX_PROCS || proc_of(t, info->proc))
 		return;
+	hmap_put(&t->introduced, info->proc, 1);
 	size_t had = t->cap_procs;
 	t->procs = xgrow(t->procs, &t->cap_procs, info->proc + 1, sizeof(struct proc *));
 	memset(t->procs + had, 0, (t->cap_procs - had) * sizeof(struct proc *));
@@ -199,6 +214,7 @@ static void track_proc(void *arg, const struct frame_proc *info)
 		return;
 	}
 	p->info = *info;
+	p->lacks_base = t->in_base;
 	parse_visible(p);
 	p->cfg = &t->cfg;
 	p->tracing = t->cfg.mode == MEM_IMMEDIATE;
@@ -257,6 +273,7 @@ static void track_proc_end(void *arg, const struct frame_proc_end *e)
 	free(live.list);
 	trace_leave(p, 0);
 	base_end(p);
+	t->damage.bases += p->lacks_base;
 	struct frame_proc_end end = *e;
 	stream_losses_end(&p->losses, &end);
 	end.lost_events += p->refused;
@@ -287,10 +304,15 @@ static void track_session(void *arg, const char *json, size_t len)
 
 static void track_count(void *arg, const struct batch_count *c)
 {
-	struct proc *p = proc_of(arg, c->head.proc);
+	struct track *t = arg;
+	struct proc *p = proc_of(t, c->head.proc);
 
-	if (p)
-		stream_losses_count(&p->losses, c);
+	t->in_base = false;
+	if (!p)
+		return;
+	uint64_t before = p->losses.repeated;
+	stream_losses_count(&p->losses, c);
+	t->damage.repeated += p->losses.repeated - before;
 }
 
 static void track_was_cut(void *arg, const struct frame_cut *c)
@@ -298,6 +320,8 @@ static void track_was_cut(void *arg, const struct frame_cut *c)
 	struct track *t = arg;
 
 	t->was_cut = true;
+	/* Without events of processes that lived then, there may be none with a base. */
+	t->in_base = c->events > c->ended_events;
 	t->cut = *c;
 	t->last_step = c->last_step;
 }
@@ -312,12 +336,18 @@ bool track_cut(const struct track *t, struct track_cut *out)
 	return t->was_cut;
 }
 
+static void track_version(void *arg, uint32_t version)
+{
+	((struct track *)arg)->damage.version = version;
+}
+
 static void track_end(void *arg)
 {
 	((struct track *)arg)->ended = true;
 }
 
 const struct stream_ops track_stream = {
+	.version = track_version,
 	.session = track_session,
 	.proc = track_proc,
 	.stack = track_stack,
@@ -373,6 +403,7 @@ void track_free(struct track *t)
 		t->free_blocks = b->next_free;
 		free(b);
 	}
+	hmap_release(&t->introduced);
 	free(t->procs);
 	free(t);
 }

@@ -111,6 +111,7 @@ struct proc {
 	bool window; /* rows are being written */
 	uint64_t last_ns; /* of its records so far */
 	struct base_reading *base; /* its base is being read, see base_read.c */
+	bool lacks_base; /* it must have one, and its end has not come yet */
 	struct rec_process who; /* the newest; its size is 0: none */
 	struct rec_usage sampled; /* waits for the records before it; its size is 0: none does */
 	uint64_t high_bytes, high_ns; /* host memory before what was freed lately */
@@ -159,6 +160,9 @@ struct stack_text {
 struct damage {
 	uint64_t places, bytes;
 	uint64_t orphans; /* events of processes that nothing introduces */
+	uint64_t repeated; /* batches that are there twice, or not in their order */
+	uint64_t bases; /* processes without what was alive when the oldest part was dropped */
+	uint32_t version; /* of the file */
 	bool has_session; /* the configuration and the clocks are known */
 };
 void damage_found(void *track, uint64_t bytes);
@@ -169,6 +173,7 @@ struct track {
 	int64_t wall_minus_mono_ns;
 	struct proc **procs;
 	size_t nprocs, cap_procs;
+	struct hmap introduced; /* numbers of processes, of those that have ended, too */
 	uint64_t newest_ns; /* of all records so far */
 	bool ended; /* nothing came after the end of its recorder */
 	bool whole; /* see track_is_whole() */
@@ -176,6 +181,7 @@ struct track {
 	struct block *free_blocks;
 	bool for_base; /* it is followed for base_write.c */
 	bool was_cut;
+	bool in_base; /* between the cut and the first batch: the processes that have a base */
 	struct frame_cut cut;
 	uint64_t last_step; /* that has ended, of all processes */
 	uint64_t steps; /* that have ended, of all of them together */

@@ -338,7 +338,7 @@ static int write_base(struct fold *f, const struct fold_order *o, struct err *er
 static int write_new(struct fold *f, const struct fold_order *o, uint64_t at, struct err *err)
 {
 	int from = fs_open(o->from, O_RDONLY, 0, err);
-	int r = from < 0 ? from : recording_create(&f->out, o->to, err);
+	int r = from < 0 ? from : recording_create_new(&f->out, o->to, err);
 
 	if (r == 0)
 		recording_expect(f->out, o->limit_bytes);

@@ -87,6 +87,7 @@ static void begin(struct rotate *r)
 
 	r->done = order.end;
 	r->start_at = order.end + full_bytes(r) / 4; /* should this fail */
+	rotate_clean(r->path); /* the new file is nobody else's */
 	r->outcome = mmap(NULL, sizeof(*r->outcome), PROT_READ | PROT_WRITE,
 			  MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (r->outcome == MAP_FAILED)

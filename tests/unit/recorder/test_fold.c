@@ -13,6 +13,7 @@
 #include "rowtext.h"
 #include "tmpdir.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -376,4 +377,34 @@ TEST(fold, rest_is_as_in_the_whole)
 TEST(fold, without_steps)
 {
 	check_cuts(7, false);
+}
+
+/* Nothing is written to a file that somebody else has put there. */
+TEST(fold, new_file_is_new)
+{
+	char *path = xstrdup(tmpfile_path("whole.sonde"));
+	char *planted = xstrdup(tmpfile_path("planted.sonde"));
+	struct buf text = {0};
+	uint64_t base_bytes;
+	struct err err = {0};
+	struct stat st;
+
+	write_job(path, 1, true);
+	CHECK(stat(path, &st) == 0);
+	buf_add_str(&text, "not a recording");
+	CHECK_INT(fs_write_atomic(planted, &text, 0644, NULL), 0);
+	struct fold_order order = {.from = path,
+				   .to = planted,
+				   .end = (uint64_t)st.st_size,
+				   .keep_bytes = (uint64_t)st.st_size / 2,
+				   .base = &track_base};
+	CHECK_INT(fold_recording(&order, &base_bytes, &err), -EEXIST);
+	buf_clear(&text);
+	CHECK_INT(fs_read_file(planted, 100, &text, NULL), 0);
+	CHECK_STR(buf_str(&text), "not a recording");
+	fs_unlink(path, NULL);
+	fs_unlink(planted, NULL);
+	buf_release(&text);
+	free(path);
+	free(planted);
 }

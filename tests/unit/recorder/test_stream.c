@@ -144,11 +144,17 @@ TEST(stream, counts)
 	CHECK_STR(buf_str(&told), "count 3 7 2;");
 	stream_losses_count(&l, &c);
 	CHECK_INT(l.missing, 5);
+	CHECK_INT(l.repeated, 0);
 	stream_losses_count(&l, &c); /* whatever a file says, it goes on */
 	c.records = c.in_batch = 1;
 	stream_losses_count(&l, &c);
 	CHECK_INT(l.missing, 5);
+	CHECK_INT(l.repeated, 2);
 	CHECK_INT(l.records, 7);
+	c.records = 8; /* the next one, in its place */
+	stream_losses_count(&l, &c);
+	CHECK_INT(l.repeated, 2);
+	c.records = 1;
 	l.records = (1ull << 32) + 1; /* the end knows the lower half */
 	stream_losses_end(&l, &e);
 	CHECK_INT(e.lost_events, 5 + 2);

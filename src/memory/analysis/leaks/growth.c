@@ -88,7 +88,7 @@ void growth_count(struct leak_site *s, const struct growth_windows *w, int64_t b
 	}
 	settle_windows(s->growth, w);
 	/* Blocks from before it was counted may go. */
-	bool more = bytes >= 0 || (uint64_t)-bytes <= s->growth->bytes;
+	bool more = bytes >= 0 || 0 - (uint64_t)bytes <= s->growth->bytes;
 	s->growth->bytes = more ? s->growth->bytes + (uint64_t)bytes : 0;
 	if (s->growth->bytes < s->growth->low)
 		s->growth->low = s->growth->bytes;

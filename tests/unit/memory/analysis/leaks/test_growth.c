@@ -2,6 +2,7 @@
 /* Jobs without steps: what grows over time, and what does not. */
 #include "leak_rows.h"
 #include "memory/analysis/leaks/leaks.h"
+#include "memory/analysis/leaks/leaks_impl.h"
 
 #define LEAK STACK_OF("leak_one_buffer")
 #define OTHER STACK_OF("make_cache")
@@ -248,4 +249,20 @@ TEST(growth, steps_that_count_anew)
 	CHECK_HAS(text_answer(a, false), " Steps were detected from the optimizer (SGD).");
 	json_decref(o);
 	analysis_free(a);
+}
+
+/* A number that has no positive counterpart; sanitizers see what is undefined. */
+TEST(growth, most_bytes_that_can_go)
+{
+	struct growth_windows w = {0};
+	struct leak_site s = {0};
+
+	growth_count(&s, &w, 5);
+	growth_count(&s, &w, INT64_MIN);
+	CHECK_INT(s.growth->bytes, 0);
+	growth_count(&s, &w, INT64_MAX);
+	growth_count(&s, &w, 6);
+	growth_count(&s, &w, INT64_MIN);
+	CHECK_INT(s.growth->bytes, 5);
+	free(s.growth);
 }
