@@ -46,7 +46,7 @@ LANES = {
 }
 TORCHES = os.path.join(os.path.dirname(__file__), "../tests/e2e/torches.py")
 COUNT = re.compile(r"(\d+) (passed|failed|skipped|errors?)\b")
-AGAIN = 3
+AGAIN = 12
 SLOWEST = 20
 NOTED = "SONDE_E2E_NOTED"  # where the lanes note how long each test took, and whether it failed
 FAILED_TESTS, NOTHING_TO_RUN = 1, 5

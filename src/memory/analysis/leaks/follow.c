@@ -118,7 +118,7 @@ static void count_block(struct leak_site *s, int by, uint32_t step, uint64_t byt
 		leak_site_settle(s);
 		s->live += (uint64_t)(int64_t)by;
 		if (!p->ends)
-			growth_count(s, &p->windows, by * (int64_t)bytes);
+			growth_count(s, &p->windows, (int64_t)(by < 0 ? 0 - bytes : bytes));
 		if (by < 0)
 			continue;
 		s->changed_step = step;
