@@ -13,6 +13,7 @@ from torches import a_torch
 RUN = pathlib.Path(__file__).resolve().parents[1] / "frameworks/run.py"
 
 
+@pytest.mark.deadline(300)
 @pytest.mark.parametrize("program", ["loader", "accumulation", "gan", "server"])
 def test_steps_and_leaks(build, tmp_path, program):
     words = ["--bin", build / "bin/sonde", "--python", a_torch().path, "--out", tmp_path, program]
@@ -21,6 +22,6 @@ def test_steps_and_leaks(build, tmp_path, program):
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=280,
     )
     assert r.returncode == 0 and r.stdout.count("PASS") == 4, r.stdout + r.stderr

@@ -178,7 +178,7 @@ def test_the_beginning_cannot_be_written(hurts):
 def test_a_frame_is_missing(hurts):
     """Cut out of the recording, whoever did it: noticed, and counted to the event."""
     h = hurts()
-    h.start(*keep(h, 20000, pace=60))
+    h.start(*keep(h, 20000, pace=20))
     ends_well(h)
     path = h.recording / "events.sonde"
     data = path.read_bytes()

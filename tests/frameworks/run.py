@@ -64,7 +64,7 @@ class Checks:
         return None if self.run(self.python, "-c", code).returncode == 0 else need
 
     def record(self, program, *words):
-        """The answer of `sonde mem leaks`, and how many steps the program had."""
+        """The answer of `sonde mem leaks`, how many steps the program had, and where the recording is."""
         place = self.out / "-".join((program, *words))
         job = [self.python, HERE / f"{program}.py", *words]
         options = [f"--device={self.device}", "--analysis=leaks,decompose", "--call-stack=python:10"]
@@ -75,29 +75,29 @@ class Checks:
         answer = self.run(self.sonde, "mem", "leaks", "--json", place)
         if answer.returncode != 0:
             raise RuntimeError(answer.stderr[-2000:])
-        text = self.run(self.sonde, "mem", "leaks", place).stdout
-        return json.loads(answer.stdout), int(said.group(1)), text
+        return json.loads(answer.stdout), int(said.group(1)), place
 
-    def say(self, good, program, what, text=""):
+    def say(self, good, program, what, place=None):
         self.failed += not good
         print(f"{'PASS' if good else 'FAIL'} {program}: {what}", flush=True)
-        if not good and text:
+        if not good and place:
+            text = self.run(self.sonde, "mem", "leaks", place).stdout
             print("    " + "\n    ".join(text.splitlines()[:25]), flush=True)
 
-    def check_steps(self, program, answer, steps, text):
+    def check_steps(self, program, answer, steps, place):
         counted = sorted({p["steps_ended"] for p in answer["processes"] if p["steps_ended"]})
-        self.say(counted == [steps], program, f"{steps} steps, counted {counted}", text)
+        self.say(counted == [steps], program, f"{steps} steps, counted {counted}", place)
 
     def check(self, program):
-        answer, steps, text = self.record(program)
-        self.check_steps(program, answer, steps, text)
-        self.say(not answer["leaks"], program, "nothing is found in the healthy one", text)
-        answer, steps, text = self.record(program, "leak")
-        self.check_steps(f"{program} leak", answer, steps, text)
+        answer, steps, place = self.record(program)
+        self.check_steps(program, answer, steps, place)
+        self.say(not answer["leaks"], program, "nothing is found in the healthy one", place)
+        answer, steps, place = self.record(program, "leak")
+        self.check_steps(f"{program} leak", answer, steps, place)
         where = f"({program}.py:{line_of_leak(program)})"
         found = [leak["where"] or "" for leak in answer["leaks"]]
         good = found and all(f.endswith(where) for f in found)
-        self.say(good, program, f"the leak is found at {where}", text)
+        self.say(good, program, f"the leak is found at {where}", place)
 
 
 def main():
