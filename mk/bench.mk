@@ -23,7 +23,7 @@ $(BENCH_JOBS): $(O)/bench/%: bench/%.c $(SIM_LIBS:%=$(O)/sim/%.so)
 # In their short form these fail on nothing that a busy machine changes: `make check` runs them
 # beside the end-to-end tests. The others follow, alone.
 BENCHES_BESIDE := $(addprefix $(O)/bench/,analyze_rate compare_rate daemon_fanout daemon_idle daemon_ipc \
-	daemon_rpc hook_cost recorder_rate)
+	daemon_rpc hook_cost recorder_rate stack_memory stack_truth)
 bench: RUN_BENCHES := $(BENCHES)
 bench-quick: RUN_BENCHES := $(filter-out $(BENCHES_BESIDE),$(BENCHES))
 bench-quick-beside: RUN_BENCHES := $(BENCHES_BESIDE)

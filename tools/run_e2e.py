@@ -34,14 +34,13 @@ LANES = {
     ),
     "daemon": re.compile(
         r"test_(http|rpc|tls|ctl|fabric|jobs_hostile|daemon|metrics|device_metrics|prometheus"
-        r"|packaging|status_page|walkthrough|python_hostile|python_auto_import|wheel|install)"
+        r"|packaging|status_page|walkthrough|python_hostile|python_auto_import|wheel|install|torch_modules)"
     ),
-    "python": re.compile(r"test_(torch_|python_(?!lines|stacks))"),
+    "python": re.compile(r"test_(torch_(?!modules)|python_(?!lines|stacks))"),
     "monitor": re.compile(r"test_(monitor|quick_start|trace_|cupti|activity_|sim_|putils_)"),
     "memory": re.compile(
-        r"test_(planted_faults|inefficient|leaks|atb|amended_dumps|compare|host_memory|bootstrap|soak|framework_"
-        r"|bombs|losses|planted_names|rotation|crash|recover_places|damaged_input|show_export|owners|oom"
-        r"|detected_steps)"
+        r"test_(planted_faults|inefficient|leaks|atb|amended_dumps|compare|host_memory|bootstrap|soak|framework"
+        r"|bombs|losses|planted_names|rotation|crash|recover_places|damaged_input|show_export|owners|oom)"
     ),
 }
 TORCHES = os.path.join(os.path.dirname(__file__), "../tests/e2e/torches.py")

@@ -8,15 +8,18 @@ import subprocess
 import sys
 
 import pytest
-from torches import a_torch
+from torches import a_torch, quickest_torch
 
 RUN = pathlib.Path(__file__).resolve().parents[1] / "frameworks/run.py"
 
 
 @pytest.mark.deadline(300)
-@pytest.mark.parametrize("program", ["loader", "accumulation", "gan", "server"])
-def test_steps_and_leaks(build, tmp_path, program):
-    words = ["--bin", build / "bin/sonde", "--python", a_torch().path, "--out", tmp_path, program]
+@pytest.mark.parametrize(
+    "program, torch",
+    [("loader", quickest_torch), ("accumulation", quickest_torch), ("gan", a_torch), ("server", a_torch)],
+)
+def test_steps_and_leaks(build, tmp_path, program, torch):
+    words = ["--bin", build / "bin/sonde", "--python", torch().path, "--out", tmp_path, program]
     r = subprocess.run(
         [sys.executable, str(RUN), *map(str, words)],
         stdin=subprocess.DEVNULL,

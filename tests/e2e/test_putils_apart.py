@@ -102,7 +102,7 @@ def test_a_dump_is_read_without_running_it(build, tmp_path):
             f.writestr("archive/version", "3\n")
     code = "import sys; from putils import accuracy\n"
     code += "print(accuracy.first_difference(*sys.argv[1:]))"
-    r = run(build, code, tmp_path / "one", tmp_path / "two", python=torches.a_torch().path)
+    r = run(build, code, tmp_path / "one", tmp_path / "two", python=torches.quickest_torch().path)
     assert "x.forward_tensor.pt" in r.stdout and not (tmp_path / "ran").exists(), r.stdout
 
 
@@ -113,14 +113,14 @@ def test_a_checkpoint_beside_what_another_user_has_prepared(build, everybodys):
     code += "with AsyncTorchSaver(tmp_dir=sys.argv[1] + '/t') as s:\n"
     code += "    path = s.save({'w': torch.ones(3)}, sys.argv[1] + '/step.pt').result()\n"
     code += "print(torch.load(path)['w'].sum().item())"
-    r = run(build, code, everybodys, python=torches.a_torch().path)
+    r = run(build, code, everybodys, python=torches.quickest_torch().path)
     assert r.stdout.split()[-1] == "3.0", r.stdout
     left = sorted(p.name for p in everybodys.iterdir())
     assert left == [".write.lock", "step.pt", "t"], left
     (everybodys / "step.pt").unlink()
     (everybodys / ".staging").mkdir()
     os.chown(everybodys / ".staging", OTHER, OTHER)
-    r = run(build, code, everybodys, python=torches.a_torch().path)
+    r = run(build, code, everybodys, python=torches.quickest_torch().path)
     assert ".staging' lies in a folder for everybody and is not ours" in r.stdout, r.stdout
     left = sorted(p.name for p in everybodys.iterdir())
     assert left == [".staging", ".write.lock", "t"], left
@@ -156,7 +156,7 @@ WRITTEN = ["a.json", "e.json", "k.pt", "r.json", "s.pt"]
 def test_nothing_is_written_through_a_link_of_another_user(build, everybodys, tmp_path, mode):
     needs("root")
     everybodys.chmod(mode)
-    victim, link, python = tmp_path / "victim", everybodys / "link", torches.a_torch().path
+    victim, link, python = tmp_path / "victim", everybodys / "link", torches.quickest_torch().path
     (victim / ".staging").mkdir(parents=True)
     link.symlink_to(victim)
     os.chown(link, OTHER, OTHER, follow_symlinks=False)
@@ -194,7 +194,7 @@ os.chown(folder, other, other), load("k")
 
 def test_the_cache_reads_no_file_that_another_user_could_have_written(build, tmp_path):
     needs("root")
-    r = run(build, CACHE, tmp_path / "c", OTHER, python=torches.a_torch().path)
+    r = run(build, CACHE, tmp_path / "c", OTHER, python=torches.quickest_torch().path)
     refused = f"[putils] '{tmp_path}/c/%s.pt' is not used: "
     assert r.stdout.replace(refused % "k", "! ").splitlines() == [
         "k None",

@@ -153,6 +153,11 @@ def a_torch():
     return found[-1]
 
 
+def quickest_torch():
+    """The oldest: importing it allocates a third of what the newest allocates."""
+    return torches()[0] if torches() else a_torch()
+
+
 if __name__ == "__main__":
     for t in torches():
         print(*t)
