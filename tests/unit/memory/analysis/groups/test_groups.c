@@ -158,6 +158,27 @@ TEST(groups, modules_without_end)
 	analysis_free(a);
 }
 
+TEST(groups, paths_that_say_nothing_have_the_name_of_their_model_in_front)
+{
+	struct analysis *a = make(GROUPS_BY_MODULE, 64);
+
+	hold(a, "Sequential:0:Linear", "PTA@activation", 50, 0);
+	hold(a, "Sequential:0.weight:", "PTA@weight", 300, 0);
+	hold(a, "Sequential:2.bias:", "PTA@weight", 7, 0);
+	CHECK_HAS(groups_of(a), "Sequential.0.weight 300");
+	CHECK_HAS(groups_of(a), "Sequential.2.bias 7");
+	analysis_free(a);
+	a = make(GROUPS_BY_MODULE, 64); /* a single layer */
+	hold(a, "Linear:weight:", "PTA@weight", 300, 0);
+	CHECK_HAS(groups_of(a), "Linear.weight 300");
+	analysis_free(a);
+	a = make(GROUPS_BY_MODULE, 64); /* its own paths say enough */
+	hold(a, "Net:fc:Linear", "PTA@activation", 50, 0);
+	hold(a, "Net:scale:", "PTA@weight", 4, 0);
+	CHECK(!strstr(groups_of(a), "Net"));
+	analysis_free(a);
+}
+
 TEST(groups, several_models_have_their_names_in_front)
 {
 	struct analysis *a = make(GROUPS_BY_MODULE, 0);
