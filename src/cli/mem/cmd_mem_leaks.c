@@ -127,7 +127,9 @@ const struct command cmd_mem_leaks = {
 			 "programs without any are detected. --fail-on=leak: "
 			 "status 3 if the memory of a place grows. Growth needs at least three "
 			 "steps: with fewer, no leak is reported. Without steps, places that grow "
-			 "over time are named; they do not count for --fail-on.\n\n"
+			 "over time are named. --fail-on=leak ends with 1 where the answer is not "
+			 "known: too few steps, growth without steps, host memory that is not "
+			 "covered, or an incomplete recording.\n\n"
 			 "With --mark three marks take the place of steps. The exit status is 1 if "
 			 "a device has fewer than three of them.",
 		 ANALYSIS_SPEC},

@@ -40,7 +40,7 @@ static const char *const system_modules[] = {
 	"libiomp",	  "libomp.",	  "libmkl",	     "libopenblas",	"libtbb",
 	"libcuda.",	  "libcudart",	  "libcublas",	     "libcudnn",	"libnccl",
 	"libnvrtc",	  "libnvidia-ml", "libcupti",	     "libcufft",	"libcusolver",
-	"libcusparse",
+	"libcusparse",	  "_sonde.",	  "_monitor.",
 };
 static const char *const system_folders[] = {"/site-packages/", "/dist-packages/"};
 /* Between the user's line and what it called: they say nothing. */
@@ -254,6 +254,13 @@ enum frame_origin frame_origin(const struct frame_line *line, bool python)
 				     : FRAME_USER;
 }
 
+bool frame_is_own(const struct frame_line *line, bool python)
+{
+	struct frame f;
+
+	return python && take_python(line, &f) && python_is_own(f.path.text, f.path.len);
+}
+
 bool frame_is_cut(const struct frame_line *line)
 {
 	return line->len == 3 && !memcmp(line->text, "...", 3);
@@ -301,6 +308,14 @@ static size_t pick_of(const char *text, bool python, enum frame_origin origin,
 	return n;
 }
 
+static bool find_own(const char *text, bool python, struct frame_line *out)
+{
+	while (frame_next(&text, out))
+		if (frame_is_own(out, python))
+			return true;
+	return false;
+}
+
 size_t frames_pick(const char *text, bool python, struct frame_line *out, size_t max)
 {
 	struct frame_line line;
@@ -308,6 +323,8 @@ size_t frames_pick(const char *text, bool python, struct frame_line *out, size_t
 
 	if (!n && python)
 		n = pick_of(text, python, FRAME_PACKAGE, out, max);
+	if (!n && max && find_own(text, python, out))
+		n = 1;
 	while (!n && max && frame_next(&text, &line)) {
 		out[n++] = line;
 		while (n < max && frame_next(&text, &line))
@@ -431,6 +448,10 @@ void frame_describe(const struct frame_line *line, bool python, struct buf *out)
 
 	if (python ? !take_python(line, &f) : !take_c(line, &f)) {
 		add_name(out, *line);
+		return;
+	}
+	if (python && python_is_own(f.path.text, f.path.len)) {
+		buf_add_str(out, "sonde itself");
 		return;
 	}
 	if (!f.function.len) { /* no symbol: module(+offset) [address] */

@@ -30,6 +30,8 @@ enum frame_origin {
 	FRAME_SYSTEM, /* ours, the driver's, an allocator's, the C, C++ or Python library's */
 };
 enum frame_origin frame_origin(const struct frame_line *line, bool python);
+/* Of a Python package of ours, which works inside the job: no place that a user looks for. */
+bool frame_is_own(const struct frame_line *line, bool python);
 /* "...": stands for frames of Python that were not recorded. */
 bool frame_is_cut(const struct frame_line *line);
 /* An outermost frame that every thread of C has? */
@@ -41,7 +43,8 @@ struct frame_line frame_function(const struct frame_line *line, bool python);
 
 /*
  * The frames that name a call stack, innermost first, at most max: those of the user's own code. If
- * there are none, of Python those of packages; if there are none either, the innermost ones.
+ * there are none, of Python those of packages; if there are none either, one of ours ("sonde itself")
+ * or else the innermost ones.
  */
 size_t frames_pick(const char *text, bool python, struct frame_line *out, size_t max);
 /* What of a framework the frame of the user's code called, which is a line of the same text; false:

@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "formats/json_value.h"
 #include "memory/analysis/common/fields.h"
+#include "memory/analysis/common/moved_lines.h"
 
 #define MAX_TYPES 3 /* in a sentence */
 #define MAX_DEVICES 3
@@ -79,17 +80,86 @@ static int heavier_first(const void *pa, const void *pb)
 		       ?: (a->name ? strcmp(a->name, b->name) : 0);
 }
 
+/* Those that one side has, to be freed. */
+static struct moved_site *list_side(const struct groups_difference *d, unsigned side, size_t *out_n)
+{
+	struct moved_site *list = xcalloc(d->n + 1, sizeof(*list));
+	size_t n = 0;
+
+	for (size_t i = 0; i < d->n; i++) {
+		const struct group_pair *p = &d->list[i];
+
+		if (!p->bytes[side])
+			continue;
+		list[n] = (struct moved_site){.bytes = (uint64_t)p->bytes[side], .place = i};
+		moved_site_read(&list[n++], p->name, strlen(p->name), p->device);
+	}
+	*out_n = n;
+	return list;
+}
+
+/* A pair of what both have, each of which may be none. */
+static struct group_pair join_sides(const struct groups_difference *d, size_t base, size_t other)
+{
+	const struct group_pair *from[2] = {base == MOVED_NONE ? NULL : &d->list[base],
+					    other == MOVED_NONE ? NULL : &d->list[other]};
+	const struct group_pair *named = from[1] ? from[1] : from[0];
+	struct group_pair p = {.device = named->device,
+			       .depth = named->depth,
+			       .is_rest = named->is_rest,
+			       .name = xstrdup(named->name)};
+
+	for (unsigned side = 0; side < 2; side++)
+		if (from[side]) {
+			p.bytes[side] = from[side]->bytes[side];
+			p.sums[side] = from[side]->sums[side];
+		}
+	if (from[0] && from[1] && from[0] != from[1])
+		p.base_name = xstrdup(from[0]->name);
+	return p;
+}
+
+static void release_pairs(struct group_pair *list, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		free(list[i].name);
+		free(list[i].base_name);
+	}
+	free(list);
+}
+
+static void pair_moved_lines(struct groups_difference *d)
+{
+	size_t n[2], done = 0;
+	struct moved_site *side[2] = {list_side(d, 0, &n[0]), list_side(d, 1, &n[1])};
+	struct group_pair *list = xcalloc(n[0] + n[1] + 1, sizeof(*list));
+
+	moved_sites_pair(side[0], n[0], side[1], n[1]);
+	for (size_t i = 0; i < n[0]; i++)
+		list[done++] = join_sides(d, side[0][i].place, side[0][i].pair);
+	for (size_t i = 0; i < n[1]; i++)
+		if (side[1][i].pair == MOVED_NONE)
+			list[done++] = join_sides(d, MOVED_NONE, side[1][i].place);
+	for (size_t i = 0; i < done; i++)
+		d->nmoved += list[i].base_name != NULL;
+	release_pairs(d->list, d->n);
+	d->list = list;
+	d->n = d->cap = done;
+	free(side[0]);
+	free(side[1]);
+}
+
 void difference_finish(struct groups_difference *d)
 {
+	if (d->by == GROUPS_BY_LINE)
+		pair_moved_lines(d);
 	SORT(d->list, d->n, heavier_first);
 	SORT(d->devices, d->ndevices, heavier_first);
 }
 
 void difference_release(struct groups_difference *d)
 {
-	for (size_t i = 0; i < d->n; i++)
-		free(d->list[i].name);
-	free(d->list);
+	release_pairs(d->list, d->n);
 	free(d->devices);
 	hmap_release(&d->by_name);
 	*d = (struct groups_difference){0};
@@ -198,6 +268,11 @@ void difference_text(const struct groups_difference *d, const struct report *r)
 		say(&answer, i ? " " : "");
 		say_device(d, &d->devices[i], &answer);
 	}
+	if (d->nmoved)
+		say(&answer,
+		    " Lines have moved: {} {} paired by function and file (the lines are those of "
+		    "compare).",
+		    COUNT_OF(d->nmoved, "call site"), TEXT(words_was(d->nmoved)));
 	report_paragraph(r, 0, &answer);
 	if (!shown)
 		return;
@@ -217,6 +292,7 @@ static json_t *pair_json(const struct group_pair *p)
 		json_object_set_new(
 			types, group_type_key(i),
 			json_integer((json_int_t)(p->sums[1].each[i] - p->sums[0].each[i])));
+	put_text(o, "base_name", p->base_name);
 	json_object_set_new(o, "types", types);
 	return o;
 }
@@ -237,6 +313,7 @@ void difference_put(json_t *o, const struct groups_difference *d, unsigned top)
 	json_object_set_new(
 		o, "devices",
 		fields_list(device_fields, d->devices, d->ndevices, sizeof(*d->devices), NULL));
+	put_number(o, "moved_groups", d->nmoved);
 	put_number(o, "groups_total", n);
 	PUT_LIST(o, "groups", n < top ? n : top, pair_json(&d->list[i]));
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
  * The groups of two runs side by side: which modules, call sites or types hold more in one of them.
- * Groups of all processes are added up by device.
+ * Groups of all processes are added up by device. Call sites whose lines have moved are paired by
+ * function and file (common/moved_lines.h).
  */
 #ifndef SONDE_MEMORY_ANALYSIS_GROUPS_DIFFERENCE_H
 #define SONDE_MEMORY_ANALYSIS_GROUPS_DIFFERENCE_H
@@ -17,6 +18,7 @@ struct group_pair {
 	uint32_t depth;
 	bool is_rest;
 	char *name;
+	char *base_name; /* NULL: the same; else the lines of a call site have moved */
 	int64_t bytes[2]; /* of each side; see FIELD_DIFFERENCE */
 	union group_sums sums[2];
 };
@@ -28,6 +30,7 @@ struct groups_difference {
 	struct hmap by_name; /* of device and name */
 	struct group_pair *devices; /* the sums of each, without a name */
 	size_t ndevices, cap_devices;
+	size_t nmoved; /* call sites with a base_name */
 };
 
 void difference_add(struct groups_difference *d, enum difference_side side, uint32_t device,

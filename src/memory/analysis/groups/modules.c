@@ -27,7 +27,7 @@ struct modules {
 	struct module *list; /* the first is around all of them */
 	size_t n, cap;
 	struct hmap children; /* of parent and name */
-	bool several; /* models: their names stand first */
+	bool model_names; /* stand first */
 	bool parameters; /* have groups of their own */
 	unsigned depth;
 	struct groups *out;
@@ -61,7 +61,7 @@ static size_t module_of(struct modules *m, const char *text)
 	const char *path = text + model + (text[model] == ':');
 	const char *end = path + strcspn(path, ":");
 
-	if (model && (m->several || path == end))
+	if (model && (m->model_names || path == end))
 		inner = child_of(m, at, text, model);
 	for (unsigned depth = 0; path < end && inner != NO_MODULE; depth++) {
 		size_t len = depth < MAX_DEPTH ? strcspn(path, ".:") : (size_t)(end - path);
@@ -81,23 +81,30 @@ static size_t module_of(struct modules *m, const char *text)
 	return at;
 }
 
-static bool has_several_models(const struct blocks *b)
+/* Do paths need the name of their model in front? There are several models, or its own paths say
+ * nothing: those of a Sequential are 0.weight and 2.bias, those of a single Linear weight and bias. */
+static bool needs_model_names(const struct blocks *b)
 {
 	const char *first = NULL;
-	size_t len = 0;
+	bool numbers = false, parts = false, tensors = false;
 
 	for (uint32_t i = 1; i < b->layers.count; i++) {
 		const char *text = text_numbers_text(&b->layers, i);
-		size_t n = strcspn(text, ":");
+		size_t n = strcspn(text, ":"), digits = 0;
 
-		if (!n)
+		if (!n || text[n] != ':')
 			continue;
-		if (first && (n != len || memcmp(first, text, n) != 0))
+		if (first && strncmp(first, text, n + 1) != 0)
 			return true;
 		first = text;
-		len = n;
+		const char *path = text + n + 1, *end = path + strcspn(path, ":");
+		digits = strspn(path, "0123456789");
+		numbers |= digits && (path[digits] == '.' || path[digits] == ':');
+		parts |= path < end && (*end && end[1]);
+		parts |= memchr(path, '.', (size_t)(end - path)) != NULL;
+		tensors |= path < end;
 	}
-	return false;
+	return numbers || (tensors && !parts);
 }
 
 static uint64_t hash_pair(uint64_t a, uint64_t b)
@@ -324,7 +331,7 @@ static void add_outside(struct groups *g, const struct group *outside)
 
 void groups_add_modules(struct groups *g, const struct blocks *b, const struct breakdown_shares *s)
 {
-	struct modules m = {.several = has_several_models(b),
+	struct modules m = {.model_names = needs_model_names(b),
 			    .parameters = g->options.depth != 0,
 			    .depth = g->options.depth ? g->options.depth : USUAL_DEPTH,
 			    .out = g};

@@ -54,6 +54,27 @@ static json_t *finding_value(const struct leaks *l, const struct leak_answer *a,
 	return o;
 }
 
+static json_t *place_value(const struct leaks *l, const struct leak_answer *a,
+			   const struct leak_place *p)
+{
+	struct leak_held left = leak_place_left(a, p);
+	json_t *o = json_object();
+	struct buf where = {0};
+
+	put_in_pool(o, p->sum.site->pool);
+	put_bool(o, "pinned", p->sum.site->pinned);
+	fields_put(o, finding_fields, &p->sum, NULL);
+	json_object_set_new(o, "left_at_end", held_value(&left));
+	put_number(o, "call_stacks", p->nstacks);
+	put_text(o, "where",
+		 (p->mixed ? stacks_place : stacks_where)(leaks_stacks(l), p->sum.site->stack,
+							  &where)
+			 ? buf_str(&where)
+			 : NULL);
+	buf_release(&where);
+	return o;
+}
+
 /* The driver's alone, or all; never those that pools were cut from. */
 static json_t *left_sites(const struct leaks *l, const struct leak_rest *rest, bool driver,
 			  unsigned top)
@@ -120,6 +141,7 @@ json_t *leaks_json(struct analysis *a, unsigned top)
 		else if (json_array_size(kept) < top)
 			json_array_append_new(kept, finding_value(l, &answer, f));
 	}
+	PUT_LIST(o, "places", answer.losing, place_value(l, &answer, &answer.places[i]));
 	json_object_set_new(o, "leaks", leaks);
 	json_object_set_new(o, "kept", kept);
 	json_object_set_new(o, "grows_over_time", growth_json(l, &answer));

@@ -27,8 +27,12 @@
  *
  * The JSON object (bytes, counts and times are integers; a device is text: "0", "cpu", "N/A"):
  *
- *	findings            call sites that grow, after min_bytes
- *	ignored_places      call sites that grow, but too little for min_bytes
+ *	findings            call sites that grow, after min_bytes, which is about their places
+ *	ignored_places      places that grow, but too little for min_bytes
+ *	places[]            the lines of the program that lose memory, the largest first: sums of the
+ *	                    sites that share pool and line. As a site (below): pid, device, pool,
+ *	                    pinned, blocks, bytes, steps, first_step, last_step, span_steps,
+ *	                    bytes_per_step, left_at_end, where; call_stacks (how many sites)
  *	leaks[]             all of them, the largest first: a site (below) and allocations[] (the
  *	                    first 100): address (text), bytes, step, kernel (launches before it),
  *	                    row (ID of its MALLOC row), time_ns

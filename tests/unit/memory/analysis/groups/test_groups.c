@@ -158,6 +158,27 @@ TEST(groups, modules_without_end)
 	analysis_free(a);
 }
 
+TEST(groups, paths_that_say_nothing_have_the_name_of_their_model_in_front)
+{
+	struct analysis *a = make(GROUPS_BY_MODULE, 64);
+
+	hold(a, "Sequential:0:Linear", "PTA@activation", 50, 0);
+	hold(a, "Sequential:0.weight:", "PTA@weight", 300, 0);
+	hold(a, "Sequential:2.bias:", "PTA@weight", 7, 0);
+	CHECK_HAS(groups_of(a), "Sequential.0.weight 300");
+	CHECK_HAS(groups_of(a), "Sequential.2.bias 7");
+	analysis_free(a);
+	a = make(GROUPS_BY_MODULE, 64); /* a single layer */
+	hold(a, "Linear:weight:", "PTA@weight", 300, 0);
+	CHECK_HAS(groups_of(a), "Linear.weight 300");
+	analysis_free(a);
+	a = make(GROUPS_BY_MODULE, 64); /* its own paths say enough */
+	hold(a, "Net:fc:Linear", "PTA@activation", 50, 0);
+	hold(a, "Net:scale:", "PTA@weight", 4, 0);
+	CHECK(!strstr(groups_of(a), "Net"));
+	analysis_free(a);
+}
+
 TEST(groups, several_models_have_their_names_in_front)
 {
 	struct analysis *a = make(GROUPS_BY_MODULE, 0);
@@ -264,6 +285,34 @@ TEST(groups, two_runs)
 	CHECK_INT(NUM(o, "groups.1.diff_bytes"), -1024);
 	CHECK_INT(NUM(o, "groups.1.types.weight"), -1024);
 	CHECK_INT(NUM(o, "devices.0.diff_bytes"), 1024);
+	json_decref(o);
+	difference_release(&d);
+}
+
+/* Four lines were added above main() and one inside. */
+TEST(groups, call_sites_whose_lines_moved)
+{
+	struct groups_difference d = {0};
+	char old[] = "load (job.py:5)", new[] = "load (job.py:10)", other[] = "save (job.py:9)";
+	struct group before[] = {{.name = old, .bytes = 100}, {.name = other, .bytes = 7}};
+	struct group after[] = {{.name = new, .bytes = 300}};
+	struct groups base = {.options.by = GROUPS_BY_LINE, .list = before, .n = 2, .bytes = 107};
+	struct groups compare = {.options.by = GROUPS_BY_LINE, .list = after, .n = 1, .bytes = 300};
+
+	difference_add(&d, DIFFERENCE_BASE, 0, &base);
+	difference_add(&d, DIFFERENCE_OTHER, 0, &compare);
+	difference_finish(&d);
+	CHECK_INT(difference_count(&d), 2);
+	CHECK_HAS(difference_of(&d), "load (job.py:10) holds 200 B more than in base");
+	CHECK_HAS(difference_of(&d),
+		  "Lines have moved: 1 call site was paired by function and file");
+	json_t *o = json_object();
+	difference_put(o, &d, 10);
+	CHECK_STR(STR(o, "groups.0.base_name"), old);
+	CHECK_INT(NUM(o, "groups.0.diff_bytes"), 200);
+	CHECK_STR(STR(o, "groups.1.name"), other);
+	CHECK(json_is_null(at(o, "groups.1.base_name")));
+	CHECK_INT(NUM(o, "moved_groups"), 1);
 	json_decref(o);
 	difference_release(&d);
 }
