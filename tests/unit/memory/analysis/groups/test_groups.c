@@ -7,13 +7,14 @@
 #include "breakdown_rows.h"
 
 static uint64_t next_ms, next_id;
+static const char *next_stack; /* of the blocks that follow */
 
 static struct analysis *make(unsigned by, unsigned depth)
 {
 	struct analysis *a = owners_new(NULL);
 
 	next_ms = next_id = 0;
-	owners_group(a, &(struct groups_options){by, depth});
+	owners_group(a, &(struct groups_options){.by = by, .depth = depth, .lines = true});
 	return a;
 }
 
@@ -31,6 +32,8 @@ static uint64_t hold(struct analysis *a, const char *layer, const char *owner, u
 	row_attr_number(&r, ATTR_ALLOCATION_ID, next_id);
 	row_attr_number(&r, ATTR_SIZE, bytes);
 	row_attr_text(&r, ATTR_OWNER, owner, strlen(owner));
+	r.py_stack = next_stack;
+	r.py_stack_len = next_stack ? strlen(next_stack) : 0;
 	a->ops->row(a, &r);
 	return next_id;
 }
@@ -264,6 +267,36 @@ TEST(groups, two_runs)
 	CHECK_INT(NUM(o, "groups.1.diff_bytes"), -1024);
 	CHECK_INT(NUM(o, "groups.1.types.weight"), -1024);
 	CHECK_INT(NUM(o, "devices.0.diff_bytes"), 1024);
+	json_decref(o);
+	difference_release(&d);
+}
+
+/* Lines have moved between the runs; functions have not. */
+TEST(groups, the_line_of_a_difference)
+{
+	struct groups_difference d = {.by = GROUPS_BY_MODULE};
+	struct analysis *a = make(GROUPS_BY_MODULE, 0);
+
+	next_stack = "/j/train.py(10): attend\n";
+	hold(a, "N:h.0.attn:Attn", "PTA@activation", 4096, 0);
+	next_stack = "/j/train.py(20): mix\n";
+	hold(a, "N:h.0.attn:Attn", "PTA@activation", 1024, 0);
+	owners_each(a, add_side, &d);
+	analysis_free(a);
+	a = make(GROUPS_BY_MODULE, 0);
+	next_stack = "/j/train.py(11): attend\n";
+	hold(a, "N:h.0.attn:Attn", "PTA@activation", 4096, 0);
+	next_stack = "/j/train.py(22): mix\n";
+	hold(a, "N:h.0.attn:Attn", "PTA@activation", 3072, 0);
+	owners_each(a, add_side, &d);
+	analysis_free(a);
+	next_stack = NULL;
+	difference_finish(&d);
+	CHECK_HAS(difference_of(&d),
+		  "at the peak of device 0, from mix (train.py:22): 2.00\nKiB act");
+	json_t *o = json_object();
+	difference_put(o, &d, 10);
+	CHECK_STR(STR(o, "groups.0.where"), "mix (train.py:22)");
 	json_decref(o);
 	difference_release(&d);
 }
