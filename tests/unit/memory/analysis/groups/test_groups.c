@@ -7,6 +7,7 @@
 #include "breakdown_rows.h"
 
 static uint64_t next_ms, next_id;
+static enum row_type next_type = TYPE_PTA;
 static const char *next_stack; /* of the blocks that follow */
 
 static struct analysis *make(unsigned by, unsigned depth)
@@ -22,9 +23,9 @@ static struct analysis *make(unsigned by, unsigned depth)
 static uint64_t hold(struct analysis *a, const char *layer, const char *owner, uint64_t bytes,
 		     uint64_t tensor_bytes)
 {
-	struct row r = base_row(ROW_MALLOC, TYPE_PTA, 0, ++next_ms);
+	struct row r = base_row(ROW_MALLOC, next_type, 0, ++next_ms);
 
-	r.device = 0;
+	r.device = next_type == TYPE_HOST ? DEV_HOST : 0;
 	r.has_ptr = true;
 	r.ptr = 0x10000 * ++next_id;
 	r.layer = layer;
@@ -299,4 +300,26 @@ TEST(groups, the_line_of_a_difference)
 	CHECK_STR(STR(o, "groups.0.where"), "mix (train.py:22)");
 	json_decref(o);
 	difference_release(&d);
+}
+
+/* FSDP says both in which phase it is and what it allocates; on the host that is true of tensors alone. */
+TEST(groups, types_of_sharded_memory)
+{
+	struct analysis *a = make(GROUPS_BY_MODULE, 0);
+
+	next_type = TYPE_HOST;
+	hold(a, "N:h.0.w:", "HOST@fsdp1@backward@gradient", 1000, 0);
+	hold(a, NULL, "HOST@fsdp1@backward@gradient", 200, 0);
+	hold(a, NULL, "HOST@sharded_weight", 30, 0);
+	hold(a, NULL, "HOST@weight", 4, 0);
+	next_type = TYPE_PTA;
+	json_t *o = a->ops->json(a, 1000);
+	CHECK_INT(NUM(o, "devices.0.groups.0.types.gradient"), 1000);
+	CHECK_STR(STR(o, "devices.0.groups.1.name"), "(no module)");
+	CHECK_INT(NUM(o, "devices.0.groups.1.types.gradient"), 0);
+	CHECK_INT(NUM(o, "devices.0.groups.1.types.backward"), 200);
+	CHECK_INT(NUM(o, "devices.0.groups.1.types.other"), 30);
+	CHECK_INT(NUM(o, "devices.0.groups.1.types.weight"), 4);
+	json_decref(o);
+	analysis_free(a);
 }
