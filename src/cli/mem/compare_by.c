@@ -24,6 +24,7 @@ static struct analysis *make_analysis(void *options)
 	struct reading *r = options;
 	struct analysis *a = owners_new(NULL);
 
+	r->groups.lines = true;
 	owners_group(a, &r->groups);
 	return a;
 }

@@ -11,7 +11,6 @@
 
 #define MAX_TYPES 3 /* in a sentence */
 #define MAX_DEVICES 3
-#define NEARLY_ALL 10 /* what is inside is told instead if it has all but a tenth */
 
 static void merge_sums(union group_sums *to, const union group_sums *from)
 {
@@ -29,7 +28,8 @@ static struct group_pair *pair_of(struct groups_difference *d, uint32_t device,
 		return &d->list[at];
 	hmap_put(&d->by_name, key, d->n);
 	LIST_ADD(d->list, d->n, d->cap,
-		 (struct group_pair){.device = device,
+		 (struct group_pair){.number = d->n,
+				     .device = device,
 				     .depth = g->depth,
 				     .is_rest = g->is_rest,
 				     .name = xstrdup(g->name)});
@@ -45,6 +45,37 @@ static struct group_pair *device_of(struct groups_difference *d, uint32_t device
 	return &d->devices[d->ndevices - 1];
 }
 
+/* Up to the number of the line: "train_step (train.py" */
+static size_t function_length(const char *where)
+{
+	const char *file = strchr(where, '('), *line = file ? strchr(file, ':') : NULL;
+
+	return line ? (size_t)(line - where) : strlen(where);
+}
+
+/* The line that is named is the largest of compare; where that has none, of base. */
+static void add_line(struct groups_difference *d, enum difference_side side, struct group_pair *p,
+		     const char *where, uint64_t bytes)
+{
+	uint64_t key = XXH3_64bits_withSeed(where, function_length(where), p->number);
+	uint64_t at = hmap_get(&d->by_line, key);
+
+	if (at == HMAP_NONE) {
+		at = d->nlines;
+		hmap_put(&d->by_line, key, at);
+		LIST_ADD(d->lines, d->nlines, d->cap_lines, (struct pair_line){.next = p->lines});
+		p->lines = d->nlines;
+	}
+	struct pair_line *l = &d->lines[at];
+	bool first = !l->bytes[side];
+	l->bytes[side] += (int64_t)bytes;
+	if (!first && bytes <= l->most)
+		return;
+	free(l->where);
+	l->where = xstrdup(where);
+	l->most = bytes;
+}
+
 void difference_add(struct groups_difference *d, enum difference_side side, uint32_t device,
 		    const struct groups *g)
 {
@@ -55,6 +86,10 @@ void difference_add(struct groups_difference *d, enum difference_side side, uint
 
 		p->bytes[side] += (int64_t)g->list[i].bytes;
 		merge_sums(&p->sums[side], &g->list[i].sums);
+		for (size_t k = 0; k < g->list[i].nlines; k++)
+			add_line(d, side, p,
+				 text_numbers_text(&g->places, g->list[i].lines[k].place),
+				 g->list[i].lines[k].bytes);
 	}
 }
 
@@ -160,6 +195,10 @@ void difference_finish(struct groups_difference *d)
 void difference_release(struct groups_difference *d)
 {
 	release_pairs(d->list, d->n);
+	for (size_t i = 0; i < d->nlines; i++)
+		free(d->lines[i].where);
+	free(d->lines);
+	hmap_release(&d->by_line);
 	free(d->devices);
 	hmap_release(&d->by_name);
 	*d = (struct groups_difference){0};
@@ -190,10 +229,28 @@ static const struct group_pair *pair_to_tell(const struct groups_difference *d, 
 			told = p;
 		size_t len = strlen(told->name);
 		bool inside = !strncmp(p->name, told->name, len) && p->name[len] == '.';
-		if (inside && weight_of(p) >= weight_of(told) - weight_of(told) / NEARLY_ALL)
+		if (inside && group_is_nearly_all(weight_of(p), weight_of(told)))
 			told = p;
 	}
 	return told;
+}
+
+/* The line where most of a difference comes from; NULL: none has half of it. */
+static const char *line_to_tell(const struct groups_difference *d, const struct group_pair *p)
+{
+	int64_t sign = more_of(p) < 0 ? -1 : 1, most = 0;
+	const char *where = NULL;
+
+	for (size_t i = p->lines; i; i = d->lines[i - 1].next) {
+		const struct pair_line *l = &d->lines[i - 1];
+		int64_t more = sign * (l->bytes[DIFFERENCE_OTHER] - l->bytes[DIFFERENCE_BASE]);
+
+		if (more <= most)
+			continue;
+		most = more;
+		where = l->where;
+	}
+	return (uint64_t)most >= weight_of(p) / 2 ? where : NULL;
 }
 
 /* The types that differ in the direction of the whole. */
@@ -235,6 +292,9 @@ static void say_device(const struct groups_difference *d, const struct group_pai
 			say(out, "{} holds {} {} than in base at the peak of {}",
 			    PRINTABLE(told->name), BYTES(weight_of(told)), TEXT(more),
 			    TEXT(buf_str(&where)));
+		const char *line = line_to_tell(d, told);
+		if (line)
+			say(out, ", from {}", PRINTABLE(line));
 		if (d->by != GROUPS_BY_TYPE)
 			say_types(told, out);
 		say(out, ". ");
@@ -284,7 +344,7 @@ void difference_text(const struct groups_difference *d, const struct report *r)
 
 /* --- JSON --- */
 
-static json_t *pair_json(const struct group_pair *p)
+static json_t *pair_json(const struct groups_difference *d, const struct group_pair *p)
 {
 	json_t *o = fields_object(pair_fields, p, NULL), *types = json_object();
 
@@ -294,6 +354,8 @@ static json_t *pair_json(const struct group_pair *p)
 			json_integer((json_int_t)(p->sums[1].each[i] - p->sums[0].each[i])));
 	put_text(o, "base_name", p->base_name);
 	json_object_set_new(o, "types", types);
+	if (d->by == GROUPS_BY_MODULE)
+		put_text(o, "where", line_to_tell(d, p));
 	return o;
 }
 
@@ -315,5 +377,5 @@ void difference_put(json_t *o, const struct groups_difference *d, unsigned top)
 		fields_list(device_fields, d->devices, d->ndevices, sizeof(*d->devices), NULL));
 	put_number(o, "moved_groups", d->nmoved);
 	put_number(o, "groups_total", n);
-	PUT_LIST(o, "groups", n < top ? n : top, pair_json(&d->list[i]));
+	PUT_LIST(o, "groups", n < top ? n : top, pair_json(d, &d->list[i]));
 }

@@ -14,6 +14,8 @@ enum difference_side { DIFFERENCE_BASE, DIFFERENCE_OTHER };
 
 /* A group of both, or of one of them alone. */
 struct group_pair {
+	size_t number;
+	size_t lines; /* the last of its lines, plus 1 */
 	uint32_t device;
 	uint32_t depth;
 	bool is_rest;
@@ -23,11 +25,22 @@ struct group_pair {
 	union group_sums sums[2];
 };
 
+/* What comes from one function of a group. Lines move when a program is edited, functions do not. */
+struct pair_line {
+	size_t next; /* of the same group, plus 1 */
+	int64_t bytes[2];
+	uint64_t most; /* of one line of it, in either … */
+	char *where; /* … which is this one */
+};
+
 struct groups_difference {
 	unsigned by; /* enum groups_by */
 	struct group_pair *list;
 	size_t n, cap;
 	struct hmap by_name; /* of device and name */
+	struct pair_line *lines;
+	size_t nlines, cap_lines;
+	struct hmap by_line; /* of pair and function */
 	struct group_pair *devices; /* the sums of each, without a name */
 	size_t ndevices, cap_devices;
 	size_t nmoved; /* call sites with a base_name */

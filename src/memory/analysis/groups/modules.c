@@ -5,7 +5,7 @@
  * equal if the weights inside of them are, by name and bytes; without weights, if they are of one
  * class. If only some of them are equal, the group says which: h.{1-11}.
  */
-#include "memory/analysis/groups/groups.h"
+#include "memory/analysis/groups/lines.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,6 +30,7 @@ struct modules {
 	bool model_names; /* stand first */
 	bool parameters; /* have groups of their own */
 	unsigned depth;
+	struct module_lines lines;
 	struct groups *out;
 };
 
@@ -112,6 +113,17 @@ static uint64_t hash_pair(uint64_t a, uint64_t b)
 	uint64_t both[] = {a, b};
 
 	return XXH3_64bits(both, sizeof(both));
+}
+
+static void add_share(struct modules *m, const struct blocks *b, const struct breakdown_share *s,
+		      size_t module)
+{
+	group_add_share(&m->list[module].held, b, s);
+	if (!m->out->options.lines)
+		return;
+	uint32_t place = lines_place(&m->lines, &m->out->places, &b->stacks, s->block->stack);
+	for (size_t at = module; at && place; at = m->list[at].parent)
+		lines_add(&m->lines, at, place, s->bytes);
 }
 
 /* Those inside come behind: from the last on, each is complete when it is added to its parent. */
@@ -258,6 +270,7 @@ static void add_name(const struct modules *m, const struct folds *all, const str
 static void add_group(struct modules *m, const struct fold *f, unsigned depth, struct buf *path)
 {
 	struct group *g = groups_add(m->out, buf_str(path));
+	struct hmap seen = {0};
 
 	g->depth = depth;
 	g->count = f->n;
@@ -267,7 +280,10 @@ static void add_group(struct modules *m, const struct fold *f, unsigned depth, s
 		group_merge(g, one);
 		g->least_bytes = one->bytes < g->least_bytes ? one->bytes : g->least_bytes;
 		g->most_bytes = one->bytes > g->most_bytes ? one->bytes : g->most_bytes;
+		lines_merge(&m->lines, f->at[i], g, &seen);
 	}
+	lines_sort(g);
+	hmap_release(&seen);
 }
 
 /* And not a parameter. */
@@ -345,8 +361,7 @@ void groups_add_modules(struct groups *g, const struct blocks *b, const struct b
 		of_layer[i] = module_of(&m, text_numbers_text(&b->layers, i));
 	for (size_t i = 0; i < s->n; i++)
 		if (s->list[i].block && s->list[i].block->layer)
-			group_add_share(&m.list[of_layer[s->list[i].block->layer]].held, b,
-					&s->list[i]);
+			add_share(&m, b, &s->list[i], of_layer[s->list[i].block->layer]);
 	struct group outside = m.list[0].held;
 	sum_up(&m);
 	g->has_modules = m.n > 1;
@@ -361,5 +376,6 @@ void groups_add_modules(struct groups *g, const struct blocks *b, const struct b
 	free(m.list);
 	free(of_layer);
 	hmap_release(&m.children);
+	lines_release(&m.lines);
 	buf_release(&path);
 }

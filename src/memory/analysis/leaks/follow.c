@@ -477,5 +477,6 @@ struct analysis *leaks_new(const struct leaks_options *options)
 
 	l->base = (struct analysis){.ops = &leaks_ops, .blocks = blocks_new()};
 	l->min_bytes = options ? options->min_bytes : UINT64_MAX;
+	l->by = options ? (enum leaks_by)options->by : LEAKS_BY_SITE;
 	return &l->base;
 }

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /* The leaks for programs; leaks.h names the keys. */
+#include <stdlib.h>
+
 #include "formats/json_value.h"
 #include "memory/analysis/common/block_steps.h"
 #include "memory/analysis/common/fields.h"
@@ -47,6 +49,9 @@ static json_t *finding_value(const struct leaks *l, const struct leak_answer *a,
 	put_number(o, "longest_life_steps", f->site->life_at_end);
 	put_known(o, "block_bytes", f->block_bytes, f->block_bytes);
 	put_stack(o, leaks_stacks(l), f->site->stack);
+	char *module = leak_module(l, f);
+	put_text(o, "module", module);
+	free(module);
 	if (f->kind == LEAK_GROWTH)
 		PUT_LIST(o, "allocations",
 			 f->blocks < MAX_ALLOCATIONS ? f->blocks : MAX_ALLOCATIONS,
@@ -143,6 +148,9 @@ json_t *leaks_json(struct analysis *a, unsigned top)
 	}
 	PUT_LIST(o, "places", answer.losing, place_value(l, &answer, &answer.places[i]));
 	json_object_set_new(o, "leaks", leaks);
+	put_text(o, "by", leaks_by_names[l->by]);
+	if (l->by != LEAKS_BY_SITE)
+		json_object_set_new(o, "growth", leaks_groups_json(l, &answer, top));
 	json_object_set_new(o, "kept", kept);
 	json_object_set_new(o, "grows_over_time", growth_json(l, &answer));
 	json_object_set_new(o, "steps", steps_json(l->base.blocks));

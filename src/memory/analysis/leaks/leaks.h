@@ -44,7 +44,11 @@
  *	                    site, {blocks, bytes}: also what does not count; not "held_by_pool"),
  *	                    freed_blocks,
  *	                    longest_life_steps (of a block that was freed), block_bytes (null if
- *	                    they differ), where (or null), c_stack[], python_stack[]
+ *	                    they differ), where (or null), c_stack[], python_stack[], module: of a
+ *	                    model, that nearly all of it belongs to: h.*.mlp (or null)
+ *	by                  "site", "module", "line"
+ *	growth[]            with the last two, of each device of a process that loses memory: pid,
+ *	                    device, bytes, bytes_per_step, first_step, groups[] as in owners
  *	grows_over_time[]   of processes without steps, see growth.c: pid, device, pool, confidence
  *	                    ("likely", "possible"), windows, window_ns, windows_grown, bytes,
  *	                    bytes_per_minute, block_bytes (or null), where, c_stack[],
@@ -70,7 +74,12 @@ struct leaks_options {
 	/* Call sites that lost fewer bytes in all are no findings. UINT64_MAX: 0, but for host
 	 * memory LEAKS_HOST_MIN_BYTES_PER_STEP in a step. */
 	uint64_t min_bytes;
+	unsigned by; /* enum leaks_by: how the answer begins */
 };
+
+/* As in enum groups_by. */
+enum leaks_by { LEAKS_BY_SITE, LEAKS_BY_MODULE, LEAKS_BY_LINE };
+extern const char *const leaks_by_names[]; /* ended by NULL */
 
 #define LEAKS_OPTIONS_DEFAULT                                                                      \
 	{                                                                                          \

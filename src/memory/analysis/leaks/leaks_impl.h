@@ -75,9 +75,12 @@ struct leak_pool {
 	uint64_t reserved_at_end; /* what the pool had taken from the driver at the last step end */
 };
 
+struct report; /* memory/analysis/common/report.h */
+
 struct leaks {
 	struct analysis base;
 	uint64_t min_bytes;
+	enum leaks_by by;
 	struct leak_site **sites;
 	size_t nsites, sites_cap;
 	size_t nsizes; /* of the sites: one size without a call stack */
@@ -220,6 +223,20 @@ enum growth_context { GROWTH_ALONE, GROWTH_FOLLOWS, GROWTH_GOES_ON };
 void growth_say(const struct leaks *l, const struct leak_answer *a, enum growth_context context,
 		struct buf *out);
 json_t *growth_json(const struct leaks *l, const struct leak_answer *a);
+
+/* --- grouped.c --- */
+
+/* The module of a model that nearly all blocks of a finding belong to, as h.*.mlp; free() it. NULL:
+ * there is none. */
+char *leak_module(const struct leaks *l, const struct leak_finding *f);
+/* "h.*.mlp holds 2.10 GiB of device 0 more than before step 2, …"; false: nothing is known of them. */
+bool leaks_say_groups(const struct leaks *l, const struct leak_answer *a, struct buf *out);
+void leaks_print_groups(const struct leaks *l, const struct leak_answer *a, const struct report *r);
+json_t *leaks_groups_json(const struct leaks *l, const struct leak_answer *a, unsigned top);
+
+/* --- literal.c --- */
+
+void leaks_print_literal(const struct leak_answer *a, const struct report *r);
 
 /* --- report.c, json.c --- */
 

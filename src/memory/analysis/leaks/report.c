@@ -10,8 +10,6 @@
 #include "wire/record.h"
 
 #define MAX_SAID 3 /* call sites in the first paragraph */
-#define MAX_LINES 100 /* of single blocks, for each device */
-#define MIB 1048576.0
 
 /* What stands for the call site of blocks without a call stack; block_bytes 0: sizes differ. */
 static void say_size(struct buf *out, const struct leak_site *s, uint64_t block_bytes)
@@ -23,6 +21,15 @@ static void say_size(struct buf *out, const struct leak_site *s, uint64_t block_
 }
 
 /* --- the answer --- */
+
+static void say_module(const struct leaks_view *g, const struct leak_finding *f, struct buf *out)
+{
+	char *module = leak_module(g->l, f);
+
+	if (module)
+		say(out, ", module {}", PRINTABLE(module));
+	free(module);
+}
 
 /* `sonde mem show` counts what was left, so it is said why that is another number. */
 static void say_left(const struct leaks_view *g, const struct leak_place *p, struct buf *out)
@@ -65,6 +72,7 @@ static void say_leak(const struct leaks_view *g, const struct leak_place *p, str
 		say_size(out, s, f->block_bytes);
 	if (p->nstacks > 1)
 		say(out, " in {}", COUNT_OF(p->nstacks, "call stack"));
+	say_module(g, f, out);
 	say(out, ", {} ({}) since step {}", COUNT_OF(f->blocks, "block"), BYTES(f->bytes),
 	    NUMBER(f->first_step));
 	say_left(g, p, out);
@@ -239,6 +247,19 @@ static void say_clean(const struct leaks_view *g, const struct steps *s, struct 
 	growth_say(g->l, g->a, GROWTH_FOLLOWS, out);
 }
 
+/* By module or line, as asked for; by call site where these are not known. */
+static void say_growing(const struct leaks_view *g, struct buf *out)
+{
+	bool asked = g->l->by != LEAKS_BY_SITE;
+
+	if (asked && leaks_say_groups(g->l, g->a, out))
+		return;
+	say_leaks(g, out);
+	if (asked && g->l->by == LEAKS_BY_MODULE)
+		say(out, " No module is known of it: modules are those of PyTorch, in recordings "
+			 "that were made with --analysis=decompose; a csv or db file has none.");
+}
+
 static void print_answer(const struct leaks_view *g)
 {
 	struct steps s = count_steps(g);
@@ -246,7 +267,7 @@ static void print_answer(const struct leaks_view *g)
 	struct buf t = {0};
 
 	if (g->a->growing) {
-		say_leaks(g, &t);
+		say_growing(g, &t);
 		growth_say(g->l, g->a, GROWTH_FOLLOWS, &t);
 	} else if (s.processes) {
 		say_clean(g, &s, &t);
@@ -259,63 +280,6 @@ static void print_answer(const struct leaks_view *g)
 		    TEXT(ignored == 1 ? "s" : ""), TEXT(ignored == 1 ? "it" : "them"));
 	steps_say(g->l->base.blocks, &t);
 	report_paragraph(&g->report, 0, &t);
-}
-
-/* --- the lines of each block --- */
-
-static int by_device(const void *pa, const void *pb)
-{
-	const struct block *a = *(const struct block *const *)pa;
-	const struct block *b = *(const struct block *const *)pb;
-	const struct block_device *x = a->pool->device, *y = b->pool->device;
-
-	/* The third is about a process id that was used again. */
-	return ORDER(x->process->pid, y->process->pid) ?: ORDER(x->device, y->device)
-	       ?: (x != y ? ORDER(x->process->first_ns, y->process->first_ns) ?: -1 : 0)
-	       ?: ORDER(a->step, b->step) ?: ORDER(a->seq, b->seq);
-}
-
-static void print_device(const struct leaks_view *g, const struct block **list, size_t n)
-{
-	uint64_t bytes = 0;
-
-	print(g, "\n====== ERROR: Detected memory leaks on device {} ======\n",
-	      DEVICE(list[0]->pool->device->device));
-	for (size_t i = 0; i < n; i++) {
-		const struct block *b = list[i];
-
-		bytes += b->bytes;
-		if (i >= MAX_LINES)
-			continue;
-		buf_addf(g->report.out,
-			 "Direct %s leak of %f Mb(s) at 0x%llx in kernel_%llu at step %u.\n",
-			 blocks_pool_name(b->pool->type), (double)b->bytes / MIB,
-			 (unsigned long long)b->ptr, (unsigned long long)b->kernels, b->step);
-	}
-	if (n > MAX_LINES)
-		print(g, "... and {} more.\n", NUMBER(n - MAX_LINES));
-	buf_addf(g->report.out, "====== SUMMARY: %g Mb(s) leaked in %zu allocation(s) ======\n",
-		 (double)bytes / MIB, n);
-}
-
-static void print_blocks(const struct leaks_view *g)
-{
-	const struct block **list = NULL;
-	size_t n = 0, cap = 0, end;
-
-	for (size_t i = 0; i < g->a->growing; i++)
-		for (uint64_t k = 0; k < g->a->findings[i].blocks; k++) {
-			LIST_ADD(list, n, cap, g->a->findings[i].list[k]);
-		}
-	SORT(list, n, by_device);
-	for (size_t i = 0; i < n; i = end) {
-		const struct block_device *d = list[i]->pool->device;
-
-		for (end = i + 1; end < n && list[end]->pool->device == d; end++)
-			;
-		print_device(g, &list[i], end - i);
-	}
-	free(list);
 }
 
 /* --- call sites --- */
@@ -487,7 +451,9 @@ void leaks_text(struct analysis *a, const struct analysis_style *style, struct b
 	if (!style->console || answer.growing || answer.judged) {
 		print_answer(&g);
 		if (style->literal)
-			print_blocks(&g);
+			leaks_print_literal(&answer, &g.report);
+		if (g.l->by != LEAKS_BY_SITE)
+			leaks_print_groups(g.l, g.a, &g.report);
 		print_growing(&g);
 		print_hint(&g);
 	}

@@ -268,7 +268,8 @@ static struct counted *count_devices(struct owners *o, size_t *out_n)
 			breakdown_count(o->breakdown, one.device, &one.shares);
 			owner_tree_build(&one.tree, o->breakdown, &one.shares);
 			if (o->groups.by != GROUPS_BY_OWNER)
-				groups_build(&one.groups, &o->groups, o->breakdown, &one.shares);
+				groups_build(&one.groups, &o->groups, o->breakdown->blocks,
+					     &one.shares);
 			LIST_ADD(list, n, cap, one);
 		}
 	}

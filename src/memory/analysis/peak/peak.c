@@ -144,7 +144,7 @@ static void describe_peak(struct peak *p, struct peak_device *d)
 	breakdown_count(p->breakdown, d->device, &d->shares);
 	owner_tree_build(&d->tree, p->breakdown, &d->shares);
 	if (p->options.groups.by != GROUPS_BY_OWNER)
-		groups_build(&d->groups, &p->options.groups, p->breakdown, &d->shares);
+		groups_build(&d->groups, &p->options.groups, p->breakdown->blocks, &d->shares);
 	SORT(d->shares.list, d->shares.n, heavier_first);
 	while (d->nblocks < d->shares.n && d->shares.list[d->nblocks].block)
 		d->nblocks++;

@@ -7,13 +7,15 @@
 #include "breakdown_rows.h"
 
 static uint64_t next_ms, next_id;
+static enum row_type next_type = TYPE_PTA;
+static const char *next_stack; /* of the blocks that follow */
 
 static struct analysis *make(unsigned by, unsigned depth)
 {
 	struct analysis *a = owners_new(NULL);
 
 	next_ms = next_id = 0;
-	owners_group(a, &(struct groups_options){by, depth});
+	owners_group(a, &(struct groups_options){.by = by, .depth = depth, .lines = true});
 	return a;
 }
 
@@ -21,9 +23,9 @@ static struct analysis *make(unsigned by, unsigned depth)
 static uint64_t hold(struct analysis *a, const char *layer, const char *owner, uint64_t bytes,
 		     uint64_t tensor_bytes)
 {
-	struct row r = base_row(ROW_MALLOC, TYPE_PTA, 0, ++next_ms);
+	struct row r = base_row(ROW_MALLOC, next_type, 0, ++next_ms);
 
-	r.device = 0;
+	r.device = next_type == TYPE_HOST ? DEV_HOST : 0;
 	r.has_ptr = true;
 	r.ptr = 0x10000 * ++next_id;
 	r.layer = layer;
@@ -31,6 +33,8 @@ static uint64_t hold(struct analysis *a, const char *layer, const char *owner, u
 	row_attr_number(&r, ATTR_ALLOCATION_ID, next_id);
 	row_attr_number(&r, ATTR_SIZE, bytes);
 	row_attr_text(&r, ATTR_OWNER, owner, strlen(owner));
+	r.py_stack = next_stack;
+	r.py_stack_len = next_stack ? strlen(next_stack) : 0;
 	a->ops->row(a, &r);
 	return next_id;
 }
@@ -315,4 +319,55 @@ TEST(groups, call_sites_whose_lines_moved)
 	CHECK_INT(NUM(o, "moved_groups"), 1);
 	json_decref(o);
 	difference_release(&d);
+}
+/* Lines have moved between the runs; functions have not. */
+TEST(groups, the_line_of_a_difference)
+{
+	struct groups_difference d = {.by = GROUPS_BY_MODULE};
+	struct analysis *a = make(GROUPS_BY_MODULE, 0);
+
+	next_stack = "/j/train.py(10): attend\n";
+	hold(a, "N:h.0.attn:Attn", "PTA@activation", 4096, 0);
+	next_stack = "/j/train.py(20): mix\n";
+	hold(a, "N:h.0.attn:Attn", "PTA@activation", 1024, 0);
+	owners_each(a, add_side, &d);
+	analysis_free(a);
+	a = make(GROUPS_BY_MODULE, 0);
+	next_stack = "/j/train.py(11): attend\n";
+	hold(a, "N:h.0.attn:Attn", "PTA@activation", 4096, 0);
+	next_stack = "/j/train.py(22): mix\n";
+	hold(a, "N:h.0.attn:Attn", "PTA@activation", 3072, 0);
+	owners_each(a, add_side, &d);
+	analysis_free(a);
+	next_stack = NULL;
+	difference_finish(&d);
+	CHECK_HAS(difference_of(&d),
+		  "at the peak of device 0, from mix (train.py:22): 2.00\nKiB act");
+	json_t *o = json_object();
+	difference_put(o, &d, 10);
+	CHECK_STR(STR(o, "groups.0.where"), "mix (train.py:22)");
+	json_decref(o);
+	difference_release(&d);
+}
+
+/* FSDP says both in which phase it is and what it allocates; on the host that is true of tensors alone. */
+TEST(groups, types_of_sharded_memory)
+{
+	struct analysis *a = make(GROUPS_BY_MODULE, 0);
+
+	next_type = TYPE_HOST;
+	hold(a, "N:h.0.w:", "HOST@fsdp1@backward@gradient", 1000, 0);
+	hold(a, NULL, "HOST@fsdp1@backward@gradient", 200, 0);
+	hold(a, NULL, "HOST@sharded_weight", 30, 0);
+	hold(a, NULL, "HOST@weight", 4, 0);
+	next_type = TYPE_PTA;
+	json_t *o = a->ops->json(a, 1000);
+	CHECK_INT(NUM(o, "devices.0.groups.0.types.gradient"), 1000);
+	CHECK_STR(STR(o, "devices.0.groups.1.name"), "(no module)");
+	CHECK_INT(NUM(o, "devices.0.groups.1.types.gradient"), 0);
+	CHECK_INT(NUM(o, "devices.0.groups.1.types.backward"), 200);
+	CHECK_INT(NUM(o, "devices.0.groups.1.types.other"), 30);
+	CHECK_INT(NUM(o, "devices.0.groups.1.types.weight"), 4);
+	json_decref(o);
+	analysis_free(a);
 }

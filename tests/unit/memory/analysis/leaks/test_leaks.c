@@ -781,7 +781,7 @@ static void host_grows(struct job *j, unsigned s)
 
 static size_t host_findings(unsigned bytes, uint64_t min_bytes)
 {
-	struct analysis *a = leaks_new(&(struct leaks_options){min_bytes});
+	struct analysis *a = leaks_new(&(struct leaks_options){.min_bytes = min_bytes});
 
 	host_bytes = bytes;
 	run(a, 12, host_grows);
@@ -1009,4 +1009,73 @@ TEST(leaks, any_rows_do_no_harm)
 			analysis_free(all[i]);
 		}
 	}
+}
+
+static void leaks_in_layers(struct job *j, unsigned s)
+{
+	static const char *const layers[] = {"N:h.0.attn:Attn", "N:h.1.attn:Attn"};
+
+	for (unsigned i = 0; s > 1 && i < 2; i++) {
+		j->layer = layers[i];
+		take_one(j, MIB, LEAK);
+	}
+	j->layer = NULL;
+}
+
+TEST(leaks, name_the_module_that_grows)
+{
+	struct leaks_options by_module = LEAKS_OPTIONS_DEFAULT;
+	struct analysis *a = leaks_new(NULL);
+
+	run(a, 6, leaks_in_layers);
+	CHECK_HAS(text_answer(a, false),
+		  "in every step: leak_one_buffer (train.c:120), module h.*.attn, 8 blocks");
+	json_t *o = json_answer(a);
+	CHECK_STR(STR(o, "leaks.0.module"), "h.*.attn");
+	CHECK_STR(STR(o, "by"), "site");
+	CHECK(!json_object_get(o, "growth"));
+	json_decref(o);
+	analysis_free(a);
+
+	by_module.by = LEAKS_BY_MODULE;
+	a = leaks_new(&by_module);
+	run(a, 6, leaks_in_layers);
+	CHECK_HAS(
+		text_answer(a, false),
+		"h.*.attn holds 8.00 MiB of device 0 more than before step 2, 2.00 MiB per step on "
+		"average, 2 x 4.00 MiB, from leak_one_buffer (train.c:120) (process 10).");
+	o = json_answer(a);
+	CHECK_INT(NUM(o, "growth.0.bytes"), 8 * MIB);
+	CHECK_INT(NUM(o, "growth.0.bytes_per_step"), 2 * MIB);
+	CHECK_STR(STR(o, "growth.0.groups.0.name"), "h.*.attn");
+	CHECK_STR(STR(o, "growth.0.groups.0.lines.0.where"), "leak_one_buffer (train.c:120)");
+	json_decref(o);
+	analysis_free(a);
+}
+
+TEST(leaks, by_line_add_up_what_several_ways_lead_to)
+{
+	struct leaks_options by_line = {.min_bytes = UINT64_MAX, .by = LEAKS_BY_LINE};
+	struct analysis *a = leaks_new(&by_line);
+
+	from_step = 3;
+	run(a, 17, leaks_in_steps);
+	CHECK_HAS(text_answer(a, false), "leak_one_buffer (train.c:120) holds ");
+	json_t *o = json_answer(a);
+	CHECK_STR(STR(o, "growth.0.by"), "line");
+	CHECK_INT(NUM(o, "growth.0.groups.0.bytes"), NUM(o, "leaks.0.bytes"));
+	json_decref(o);
+	analysis_free(a);
+}
+
+TEST(leaks, without_modules_say_how_to_have_them)
+{
+	struct leaks_options by_module = {.min_bytes = UINT64_MAX, .by = LEAKS_BY_MODULE};
+	struct analysis *a = leaks_new(&by_module);
+
+	from_step = 3;
+	run(a, 17, leaks_in_steps);
+	CHECK_HAS(text_answer(a, false), "in every step: leak_one_buffer (train.c:120)");
+	CHECK_HAS(text_answer(a, false), "No module is known of it");
+	analysis_free(a);
 }
