@@ -110,6 +110,22 @@ void collect_host_refusal(uint64_t size, const void *caller) EXPORTED(collect_ho
 void collect_oom(uint16_t device, uint8_t kind, uint64_t size, uint64_t flag, const void *caller)
 	EXPORTED(collect_oom);
 
+/*
+ * torch's caching allocator on a GPU (torch.c). `bytes` > 0: a block begins, < 0: it ends.
+ * collect_torch_blocks(): how many events of this kind there were. collect_set_gpu_number(): which
+ * number on this machine a GPU has that the job calls `index`.
+ */
+struct collect_torch {
+	uint64_t addr;
+	int64_t bytes;
+	uint64_t reserved_bytes; /* that the allocator has from the driver, on this device */
+	uint16_t index;
+};
+void collect_torch_block(const struct collect_torch *t, const void *caller)
+	EXPORTED(collect_torch_block);
+uint64_t collect_torch_blocks(void) EXPORTED(collect_torch_blocks);
+void collect_set_gpu_number(uint16_t index, uint16_t number) EXPORTED(collect_set_gpu_number);
+
 /* Text longer than REC_MAX_TEXT is cut. extra (domain, attributes) may be NULL. */
 void collect_mark(uint8_t kind, uint64_t range, const char *message, const char *domain)
 	EXPORTED(collect_mark);
