@@ -158,6 +158,12 @@ static uint64_t row_time(const struct proc *p, const struct rec *r)
 	return r->flags & REC_F_SHADOW ? p->last_ns : r->time_ns;
 }
 
+/* The others are of mappings. */
+static bool is_block_kind(uint8_t kind)
+{
+	return kind <= ALLOC_REGION || (kind >= ALLOC_ASYNC && kind < ALLOC_KIND_END);
+}
+
 void alive_add(struct proc *p, uint32_t tid, const struct rec_alloc *r)
 {
 	unsigned map = map_of(r->pool, r->kind);
@@ -165,7 +171,7 @@ void alive_add(struct proc *p, uint32_t tid, const struct rec_alloc *r)
 	uint64_t now_ns = row_time(p, &r->head);
 	bool shadow = r->head.flags & REC_F_SHADOW;
 
-	if (r->pool >= POOL_END || !r->pool || r->kind > ALLOC_REGION ||
+	if (r->pool >= POOL_END || !r->pool || !is_block_kind(r->kind) ||
 	    !budget_take(p, BLOCK_COST))
 		return;
 	struct block *b = block_new(p->track);
