@@ -82,6 +82,7 @@ struct mem_config {
 	uint32_t level; /* enum mem_level */
 	uint32_t dump_events; /* enum mem_event: what is written */
 	uint32_t events; /* what is collected */
+	bool events_asked; /* dump_events was asked for, and is no default; not in config.json */
 	bool traceback; /* Python trace events asked for */
 	bool c_stack, py_stack;
 	uint32_t c_depth, py_depth; /* count only if c_stack, py_stack; 0: no frames */
