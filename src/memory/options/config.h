@@ -32,6 +32,7 @@
 #define MEM_MIN_KIB 1024u /* that a recording may be limited to */
 #define MEM_PATH_BYTES 4097 /* longest path and its NUL */
 #define MEM_NAME_BYTES 255 /* longest operator name of --watch and its NUL */
+#define MEM_COMMAND_BYTES 256 /* longer ones end in "…" */
 #define MEM_ALL_OUTPUTS UINT32_MAX
 
 enum mem_event {
@@ -100,6 +101,7 @@ struct mem_config {
 	char inputs[2][MEM_PATH_BYTES]; /* absolute; empty without compare */
 	enum row_compat compat;
 	enum mem_program program;
+	char command[MEM_COMMAND_BYTES]; /* of the job, as in a shell; empty: not known */
 	uint32_t buffer_mb; /* ring memory of one process */
 	uint32_t max_kib; /* of the recording; 0: any size */
 	uint32_t wait_ms; /* how long a full ring may delay the job */
