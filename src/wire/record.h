@@ -623,6 +623,7 @@ struct rec_settings {
 
 #define SETTINGS_WATCH 1 /* memory is watched */
 #define SETTINGS_WATCH_HOST 2 /* some of it the host's, even if that is not recorded */
+#define SETTINGS_EVENTS_ASKED 4 /* --events was given: dump_events is no default */
 
 /* The program itself has changed them. Text: where its dumps go, empty where they went before. */
 struct rec_config {

@@ -112,6 +112,22 @@ void collect_oom(uint16_t device, uint8_t kind, uint64_t size, uint64_t flag, co
 	EXPORTED(collect_oom);
 
 /*
+ * torch's caching allocator on a GPU (torch.c). `bytes` > 0: a block begins, < 0: it ends.
+ * collect_torch_blocks(): how many events of this kind there were. collect_set_gpu_number(): which
+ * number on this machine a GPU has that the job calls `index`.
+ */
+struct collect_torch {
+	uint64_t addr;
+	int64_t bytes;
+	uint64_t reserved_bytes; /* that the allocator has from the driver, on this device */
+	uint16_t index;
+};
+void collect_torch_block(const struct collect_torch *t, const void *caller)
+	EXPORTED(collect_torch_block);
+uint64_t collect_torch_blocks(void) EXPORTED(collect_torch_blocks);
+void collect_set_gpu_number(uint16_t index, uint16_t number) EXPORTED(collect_set_gpu_number);
+
+/*
  * The CUDA driver (driver.c). Also while not tracing, with exact times: all but blocks are few. What
  * takes something away is bracketed, as a free is: collect_driver_begin(), the real call, then the
  * function with what happened.

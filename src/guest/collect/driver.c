@@ -122,8 +122,12 @@ void collect_gpu(const struct rec_gpu *gpu, const char *name, const char *visibl
 {
 	struct two_texts t = texts(name, visible);
 
+	if (gpu->device != DEV_NONE)
+		collect_set_gpu_number(gpu->index, gpu->device);
 	if (guest_mode() < GUEST_SHADOW)
 		return;
+	if (!gpu->error)
+		guest_bring_for_cuda();
 	struct put p = put_begin(REC_GPU, rec_size(sizeof(struct rec_gpu), texts_len(&t)), NULL);
 	struct rec_gpu *r = p.rec;
 	if (r) {

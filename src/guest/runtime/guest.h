@@ -457,6 +457,8 @@ void guest_python_forget(void); /* the ids of places: there is another arena */
  * `device`: an accelerator is in use. Cheap where there is no Python; makes no system call.
  */
 void guest_bring_package(bool device);
+/* The process has initialised CUDA. */
+void guest_bring_for_cuda(void);
 /* At load, in a process of a launcher's tree: sees to it, if this is a Python interpreter. */
 bool guest_has_python(void);
 void guest_await_python(uint32_t want);
