@@ -51,6 +51,14 @@ static void note_context(struct proc *p, uint32_t tid, const struct rec *r)
 	case REC_CONFIG:
 		window_config(p, (const struct rec_config *)r);
 		break;
+	case REC_LIBRARY:
+		cuda_library(p, (const struct rec_library *)r);
+		break;
+	case REC_GPU:
+		if (p->track->sink.gpu)
+			p->track->sink.gpu(p->track->sink.arg, p->info.proc,
+					   (const struct rec_gpu *)r);
+		break;
 	case REC_MODULE:
 		callstacks_module(p, (const struct rec_module *)r);
 		break;
@@ -105,6 +113,12 @@ static void track_record(void *arg, uint32_t number, uint32_t tid, const struct 
 		break;
 	case REC_HEAP:
 		alive_set_pool(p, (const struct rec_heap *)r);
+		break;
+	case REC_VMM:
+		cuda_vmm(p, tid, (const struct rec_vmm *)r);
+		break;
+	case REC_CONTEXT:
+		cuda_context(p, tid, (const struct rec_context *)r);
 		break;
 	case REC_MAP:
 		mappings_record(p, tid, (const struct rec_map *)r);
@@ -242,6 +256,7 @@ static void proc_free(struct proc *p)
 		omap_release_values(&p->early[m], free);
 	}
 	omap_release_values(&p->heaps, free);
+	cuda_release(p);
 	omap_release_values(&p->names, free);
 	omap_release(&p->moving);
 	omap_release(&p->reserved);
