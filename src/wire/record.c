@@ -33,6 +33,8 @@ static const struct {
 	[REC_BLOCK] = {sizeof(struct rec_block), offsetof(struct rec_block, len)},
 	[REC_STATE] = {sizeof(struct rec_state), 0},
 	[REC_LAYER] = {sizeof(struct rec_layer), 0},
+	[REC_WORK] = {sizeof(struct rec_work), 0},
+	[REC_LAUNCH] = {sizeof(struct rec_launch), 0},
 };
 
 static size_t text_len(const struct rec *r)
