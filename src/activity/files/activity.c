@@ -170,6 +170,40 @@ uint32_t activity_fields_of(uint8_t kind, uint8_t place)
 	}
 }
 
+const char *activity_owner_text(const struct activity *a, enum activity_field_id id)
+{
+	const struct activity_owner *o = a->owner;
+
+	if (!o)
+		return "";
+	switch (id) {
+	case FIELD_LINE:
+		return o->line;
+	case FIELD_MODEL:
+		return o->model;
+	case FIELD_MODULE:
+		return o->module;
+	case FIELD_MODULE_CLASS:
+		return o->module_class;
+	default:
+		return o->backward ? "backward" : "forward";
+	}
+}
+
+uint32_t activity_owner_fields(const struct activity *a)
+{
+	static const enum activity_field_id texts[] = {FIELD_LINE, FIELD_MODEL, FIELD_MODULE,
+						       FIELD_MODULE_CLASS, FIELD_PASS};
+	uint32_t fields = 0;
+
+	if (!a->owner)
+		return 0;
+	for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
+		if (activity_owner_text(a, texts[i])[0])
+			fields |= 1u << texts[i];
+	return fields;
+}
+
 const char *activity_word(const struct activity *a, enum activity_field_id id)
 {
 	switch (id) {
