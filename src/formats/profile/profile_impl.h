@@ -34,7 +34,7 @@ struct profile_node { /* a stack: that of its caller, and a place */
 	uint32_t place;
 	uint32_t root;
 	uint32_t before; /* the node made before it in the same tree */
-	uint64_t count; /* samples that ended here */
+	uint64_t count; /* samples that ended here, or the main one of its values */
 };
 
 struct profile {
@@ -43,7 +43,8 @@ struct profile {
 	struct profile_place *places;
 	struct profile_root *roots;
 	struct profile_node *nodes;
-	size_t functions_cap, places_cap, roots_cap, nodes_cap;
+	uint64_t (*values)[PROFILE_MAX_VALUES]; /* of each node, if o.values */
+	size_t functions_cap, places_cap, roots_cap, nodes_cap, values_cap;
 	uint32_t nfunctions, nplaces, nroots, nnodes;
 	struct hmap function_of; /* hash to the last function that has it */
 	struct hmap place_of; /* function and line */
