@@ -222,6 +222,8 @@ int profile_write(const struct profile *p, const char *path, struct err *err)
 		profile_collapsed(p, &text);
 	} else if (p->o.format == PROFILE_SPEEDSCOPE) {
 		profile_speedscope(p, &text);
+	} else if (p->o.format == PROFILE_FLAME) {
+		profile_flame(p, &text);
 	} else {
 		profile_pprof(p, &text);
 		pack(&text, &packed);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
- * Stacks counted instead of drawn over time: collapsed text (flame graphs), speedscope, pprof. The
- * same stacks are kept once; memory grows with distinct stacks, not with samples, and only so far:
- * when there is no more room, stacks that were never seen end where the known ones do.
+ * Stacks counted instead of drawn over time: collapsed text, speedscope, pprof, and a flame graph as
+ * a picture (SVG). The same stacks are kept once; memory grows with distinct stacks, not with samples,
+ * and only so far: when there is no more room, stacks that were never seen end where the known ones
+ * do.
  */
 #ifndef SONDE_FORMATS_PROFILE_PROFILE_H
 #define SONDE_FORMATS_PROFILE_PROFILE_H
@@ -12,7 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum profile_format { PROFILE_COLLAPSED, PROFILE_SPEEDSCOPE, PROFILE_PPROF };
+enum profile_format { PROFILE_COLLAPSED, PROFILE_SPEEDSCOPE, PROFILE_PPROF, PROFILE_FLAME };
 
 /* Texts are compared and kept by pointer: they are interned (base/containers/intern.h). */
 struct profile_frame {
@@ -41,6 +42,7 @@ struct profile_options {
 	uint64_t period_ns; /* what one sample stands for */
 	bool lines; /* lines distinguish frames, as they always do in pprof; else functions do */
 	const char *title;
+	bool (*is_users)(const char *file); /* is it code of the user's own? NULL: unknown */
 	int64_t start_real_ns;
 	uint32_t most_nodes; /* of the trees of stacks; 0: as many as is usual */
 };

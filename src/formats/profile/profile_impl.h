@@ -64,5 +64,6 @@ void profile_stack_of(const struct profile *p, uint32_t node, struct profile_sta
 void profile_collapsed(const struct profile *p, struct buf *out);
 void profile_speedscope(const struct profile *p, struct buf *out);
 void profile_pprof(const struct profile *p, struct buf *out);
+void profile_flame(const struct profile *p, struct buf *out);
 
 #endif

@@ -19,6 +19,7 @@
 #include "sampler/rounds/events.h"
 #include "sampler/rounds/thread_filter.h"
 #include "sampler/session/series.h"
+#include "unwind/python/origin.h"
 
 struct stack_output {
 	const struct stack_options *o;
@@ -99,18 +100,25 @@ static int open_timeline(struct stack_output *out, uint64_t start_ns, struct err
 	return chrome_trace_flush(out->trace, err);
 }
 
+static bool is_users_file(const char *file)
+{
+	return python_origin(file, strlen(file)) == ORIGIN_USER;
+}
+
 /* The file is there from the first moment, so that a path that cannot be written fails early. */
 static int open_profile(struct stack_output *out, struct err *err)
 {
 	static const enum profile_format formats[] = {[STACK_COLLAPSED] = PROFILE_COLLAPSED,
 						      [STACK_SPEEDSCOPE] = PROFILE_SPEEDSCOPE,
-						      [STACK_PPROF] = PROFILE_PPROF};
+						      [STACK_PPROF] = PROFILE_PPROF,
+						      [STACK_SVG] = PROFILE_FLAME};
 	const struct stack_options *o = out->o;
 
 	out->profile = profile_new(&(struct profile_options){.format = formats[o->format],
 							     .period_ns = o->interval_ns,
 							     .lines = o->lines,
-							     .title = "sonde stack",
+							     .title = "Python stacks",
+							     .is_users = is_users_file,
 							     .start_real_ns = clock_real_ns()});
 	struct stat st;
 	/* A pipe gets it once, in the end. */
