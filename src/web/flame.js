@@ -16,7 +16,7 @@
   const fit = (name, width) => {
     const room = width > 3 * LETTER ? Math.floor((width - 6) / LETTER) : 0;
     const letters = [...name];
-    return letters.length <= room ? name : room ? letters.slice(0, room).join("") + "…" : "";
+    return letters.length <= room ? name : room ? letters.slice(0, room - 1).join("") + "…" : "";
   };
 
   const zoom = (to) => {

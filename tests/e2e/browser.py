@@ -94,6 +94,3 @@ class Browser:
     def until(self, expression, seconds=30):
         text = lambda: f"{expression} in {self.js('document.body.innerText')}"
         return wait_until(lambda: self.js(expression), text, seconds, 0.05)
-
-
-EVIL = "<img src=x onerror=document.title='evil'><b id=evil>"

@@ -299,7 +299,9 @@ import time
 code = "def f():\\n    while True:\\n        time.sleep(0.0005)\\n"
 made = {"time": time}
 exec(compile(code, "</text><script>window.hit = 1</script>.py", "exec"), made)
-made["f"].__code__ = made["f"].__code__.replace(co_name="<img src=x onerror='window.hit = 2'>")
+code, name = made["f"].__code__, "<img src=x onerror='window.hit = 2'>"
+names = {k: name for k in ("co_name", "co_qualname") if hasattr(code, k)}
+made["f"].__code__ = code.replace(**names)
 print("ready", flush=True)
 made["f"]()
 """

@@ -20,6 +20,7 @@ from waiting import pause, wait_until
 
 WEB = pathlib.Path(__file__).resolve().parents[2] / "src" / "web"
 CLIENT = pathlib.Path(__file__).resolve().parent / "fabric_client.py"
+EVIL = "<img src=x onerror=document.title='evil'><b id=evil>"
 
 
 @pytest.fixture

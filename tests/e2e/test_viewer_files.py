@@ -165,6 +165,11 @@ def test_flame_graphs(files):
     files.run("--format=collapsed", "--at=end", "-o", "end.txt", "rec")
     (line,) = (files.tmp / "end.txt").read_text().splitlines()
     assert "leak_one_buffer" in line and line.endswith(" 4194304")
+    files.run("--format=svg", "--at=end", "-o", "end.svg", "rec")
+    picture = (files.tmp / "end.svg").read_text()
+    assert "Memory at the end: 4.00 MiB</text>" in picture
+    assert '<g class="u"><title>leak_one_buffer' in picture  # the user's own code
+    assert picture.count("4.00 MiB, 100.00 %</title>") >= 3
 
 
 def test_words_that_do_not_fit(files, build):

@@ -34,9 +34,10 @@ enum format {
 	FORMAT_PPROF,
 	FORMAT_COLLAPSED,
 	FORMAT_SPEEDSCOPE,
+	FORMAT_SVG,
 };
 static const char *const formats[] = {"csv",	   "db",	 "torch", "pprof",
-				      "collapsed", "speedscope", NULL};
+				      "collapsed", "speedscope", "svg",	  NULL};
 
 static const struct {
 	const char *name; /* of the file, if none is given */
@@ -51,6 +52,7 @@ static const struct {
 			      "flame graph programs read it, bytes are its counts"},
 	[FORMAT_SPEEDSCOPE] = {"memory.speedscope.json", PROFILE_SPEEDSCOPE,
 			       "open it at https://www.speedscope.app"},
+	[FORMAT_SVG] = {"memory.svg", PROFILE_FLAME, "open it in a browser"},
 };
 
 static struct analysis *make_viewer_file(void *options)
@@ -92,7 +94,7 @@ static int write_viewer_file(const struct command *cmd, const char *path, struct
 	const char *at = o->at ? o->at : o->format == FORMAT_TORCH ? "end" : "peak";
 	struct export_sums sums = {0};
 	struct analysis_run run;
-	struct buf files = {0};
+	struct buf files = {0}, title = {0};
 	struct err err = {0};
 	int r, status;
 
@@ -101,6 +103,8 @@ static int write_viewer_file(const struct command *cmd, const char *path, struct
 	o->torch.path = output;
 	o->profile.at = o->torch.at;
 	o->profile.format = viewers[o->format].profile;
+	buf_addf(&title, "Memory at %s%s", at[0] == 'p' || at[0] == 'e' ? "the " : "", at);
+	o->profile.title = buf_str(&title);
 	status = analysis_read(cmd, path, make_viewer_file, o, &run);
 	if (status == EXIT_DONE && o->format == FORMAT_TORCH) {
 		r = torch_snapshot_write(run.analysis, &sums, &files, &err);
@@ -114,6 +118,7 @@ static int write_viewer_file(const struct command *cmd, const char *path, struct
 		print_written(o, &sums, &files, &run.notes);
 	analysis_release(&run);
 	buf_release(&files);
+	buf_release(&title);
 	return status;
 }
 
@@ -142,7 +147,7 @@ static int write_export(const struct command *cmd, const char *path, void *optio
 	if (o->at || o->common.pid || o->common.rank) {
 		err_set(&err, -EINVAL,
 			"--at, --pid and --rank are for files of viewers: add "
-			"--format=torch, pprof, collapsed or speedscope");
+			"--format=torch, pprof, collapsed, speedscope or svg");
 		return command_fail(cmd, &err, EXIT_USAGE);
 	}
 	int compat = mem_compat_option(o->compat, &err);
@@ -189,7 +194,8 @@ static const struct opt options[] = {
 	 .default_text = "csv",
 	 .help = "Dump files: csv, or db (SQLite, for MindStudio Insight). Or one file of what "
 		 "was alive at a moment: torch (a snapshot for PyTorch's memory viewer, with all "
-		 "allocations and frees before), pprof, collapsed (flame graphs), speedscope."},
+		 "allocations and frees before), svg (a flame graph, opened in a browser), "
+		 "pprof, collapsed, speedscope."},
 	{.name = "output-path",
 	 .letters = "o",
 	 .kind = OPT_TEXT,
@@ -221,7 +227,7 @@ static const struct opt options[] = {
 };
 
 static const char *const usage[] = {"[options] <recording>",
-				    "--format=torch|pprof|collapsed|speedscope [options] "
+				    "--format=torch|svg|pprof|collapsed|speedscope [options] "
 				    "<recording or dump>",
 				    NULL};
 
@@ -230,7 +236,8 @@ static const struct args_example examples[] = {
 	 "sonde mem export --format=db memscopeDumpResults"},
 	{"for PyTorch's memory viewer",
 	 "sonde mem export --format=torch -o snapshot.pickle memscopeDumpResults"},
-	{"a flame graph of the peak", "sonde mem export --format=speedscope memscopeDumpResults"},
+	{"a flame graph of the peak",
+	 "sonde mem export --format=svg -o peak.svg memscopeDumpResults"},
 	{NULL, NULL},
 };
 

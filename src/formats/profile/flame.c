@@ -135,7 +135,9 @@ static void add_xml(struct flame *f, const char *text)
 
 static void add_value(struct flame *f, uint64_t value)
 {
-	if (f->p->o.period_ns)
+	if (f->p->o.values)
+		words_bytes(f->out, value);
+	else if (f->p->o.period_ns)
 		words_time(f->out, value * f->p->o.period_ns);
 	else
 		words_of(f->out, value, "sample");
@@ -165,7 +167,7 @@ static const char *name_box(struct flame *f, uint32_t box)
 	const struct profile_function *fn = &p->functions[place->function];
 	frame_label(label, fn->name, fn->file, place->line);
 	buf_add_str(&f->text, label);
-	return p->o.is_users && p->o.is_users(fn->file) ? "u" : "o";
+	return fn->users ? "u" : "o";
 }
 
 /* --- drawing --- */
@@ -179,7 +181,8 @@ static void add_label(struct flame *f, double width)
 
 	if (!room)
 		return;
-	while (len < all && letters < room) {
+	size_t most = all <= room ? all : room - 1; /* the sign that it goes on needs room, too */
+	while (len < all && letters < most) {
 		size_t n = text_sequence_len(s + len, all - len);
 
 		len += n ? n : 1;
@@ -214,7 +217,8 @@ static void draw_box(struct flame *f, uint32_t box)
 	add_xml(f, buf_str(&f->text));
 	buf_add_str(f->out, ": ");
 	add_value(f, b->total);
-	buf_addf(f->out, ", %.2f %%</title><rect x=\"%.2f\" y=\"%u\" width=\"%.2f\" height=\"%d\"/>",
+	buf_addf(f->out,
+		 ", %.2f %%</title><rect x=\"%.2f\" y=\"%u\" width=\"%.2f\" height=\"%d\"/>",
 		 share * 100, b->left, y, width, ROW - 1);
 	buf_addf(f->out, "<text x=\"%.2f\" y=\"%u\">", b->left + 3, y + 13);
 	add_label(f, width);
@@ -245,8 +249,7 @@ static void draw_head(struct flame *f, struct buf *body)
 	buf_add_str(f->out, ": ");
 	add_value(f, f->boxes[0].total);
 	buf_add_str(f->out, "</text><text id=\"flame-line\" x=\"8\" y=\"38\">");
-	if (f->p->o.is_users)
-		buf_add_str(f->out, "orange: your code; blue: libraries. ");
+	buf_add_str(f->out, "Orange: your code; blue: libraries. ");
 	if (f->narrow + f->deep == 1)
 		buf_add_str(f->out, "1 box is not drawn: it would be too small, or too deep.");
 	else if (f->narrow + f->deep) {

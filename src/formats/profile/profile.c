@@ -64,8 +64,11 @@ static uint32_t find_function(struct profile *p, const struct profile_frame *f)
 	BUG_ON(p->nfunctions == PROFILE_NONE);
 	p->functions =
 		xgrow(p->functions, &p->functions_cap, p->nfunctions + 1, sizeof(*p->functions));
-	p->functions[p->nfunctions] = (struct profile_function){
-		.name = f->name, .file = f->file, .first_line = f->first_line, .same_hash = first};
+	p->functions[p->nfunctions] = (struct profile_function){.name = f->name,
+								.file = f->file,
+								.first_line = f->first_line,
+								.users = f->users,
+								.same_hash = first};
 	hmap_put(&p->function_of, hash, p->nfunctions);
 	return p->nfunctions++;
 }

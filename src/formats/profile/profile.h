@@ -19,6 +19,7 @@ enum profile_format { PROFILE_COLLAPSED, PROFILE_SPEEDSCOPE, PROFILE_PPROF, PROF
 struct profile_frame {
 	const char *name, *file;
 	int32_t line, first_line;
+	bool users; /* code of the user's own; a flame graph shows which */
 };
 
 struct profile;
@@ -42,7 +43,6 @@ struct profile_options {
 	uint64_t period_ns; /* what one sample stands for */
 	bool lines; /* lines distinguish frames, as they always do in pprof; else functions do */
 	const char *title;
-	bool (*is_users)(const char *file); /* is it code of the user's own? NULL: unknown */
 	int64_t start_real_ns;
 	uint32_t most_nodes; /* of the trees of stacks; 0: as many as is usual */
 };

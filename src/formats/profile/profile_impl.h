@@ -14,6 +14,7 @@
 struct profile_function {
 	const char *name, *file;
 	int32_t first_line;
+	bool users;
 	uint32_t same_hash;
 };
 

@@ -9,13 +9,14 @@
 #include "memory/analysis/common/frames.h"
 
 static void add_frame(struct stack_frames *s, const char *name, size_t len,
-		      const struct frame_parts *parts)
+		      const struct frame_parts *parts, bool users)
 {
 	s->list = xrealloc(s->list, (s->n + 1) * sizeof(*s->list));
 	s->list[s->n++] = (struct profile_frame){
 		.name = intern(name, len),
 		.file = intern(parts->file.text ? parts->file.text : "", parts->file.len),
 		.line = (int32_t)parts->line,
+		.users = users,
 	};
 }
 
@@ -34,7 +35,8 @@ static void take_apart(const struct stack *stack, struct stack_frames *out)
 			buf_add_str(&name, "...");
 		else
 			frame_take_apart(&f->line, f->python, &name, &parts);
-		add_frame(out, name.data, name.len, &parts);
+		bool users = !f->cut && frame_origin(&f->line, f->python) == FRAME_USER;
+		add_frame(out, name.data, name.len, &parts, users);
 	}
 	buf_release(&name);
 	frame_list_release(&joined);
@@ -68,7 +70,7 @@ static void split_owner(const char *owner, struct stack_frames *out)
 	for (const char *p = end; p >= owner; p--) {
 		if (p > owner && p[-1] != '@')
 			continue;
-		add_frame(out, p, (size_t)(end - p), &nowhere);
+		add_frame(out, p, (size_t)(end - p), &nowhere, false);
 		end = p - 1;
 	}
 }
@@ -86,9 +88,9 @@ const struct stack_frames *block_frames_of(struct block_frames *f, const struct 
 	if (*owner)
 		split_owner(owner, &f->made_up);
 	else if (b->shadow)
-		add_frame(&f->made_up, before, strlen(before), &nowhere);
+		add_frame(&f->made_up, before, strlen(before), &nowhere, false);
 	else
-		add_frame(&f->made_up, none, strlen(none), &nowhere);
+		add_frame(&f->made_up, none, strlen(none), &nowhere, false);
 	return &f->made_up;
 }
 

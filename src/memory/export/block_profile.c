@@ -172,7 +172,7 @@ int block_profile_write(struct analysis *a, const char *path, struct export_sums
 	struct profile_options o = {.format = p->options.format,
 				    .values = &heap_values,
 				    .lines = true,
-				    .title = "memory",
+				    .title = p->options.title,
 				    .start_real_ns = (int64_t)a->blocks->first_ns};
 	int r = owners_reached(p->owners, err);
 

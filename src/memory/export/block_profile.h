@@ -12,6 +12,7 @@
 struct block_profile_options {
 	struct owners_at at;
 	enum profile_format format;
+	const char *title;
 };
 
 /* What was written. */

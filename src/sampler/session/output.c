@@ -100,11 +100,6 @@ static int open_timeline(struct stack_output *out, uint64_t start_ns, struct err
 	return chrome_trace_flush(out->trace, err);
 }
 
-static bool is_users_file(const char *file)
-{
-	return python_origin(file, strlen(file)) == ORIGIN_USER;
-}
-
 /* The file is there from the first moment, so that a path that cannot be written fails early. */
 static int open_profile(struct stack_output *out, struct err *err)
 {
@@ -118,7 +113,6 @@ static int open_profile(struct stack_output *out, struct err *err)
 							     .period_ns = o->interval_ns,
 							     .lines = o->lines,
 							     .title = "Python stacks",
-							     .is_users = is_users_file,
 							     .start_real_ns = clock_real_ns()});
 	struct stat st;
 	/* A pipe gets it once, in the end. */
@@ -207,6 +201,12 @@ static const char *intern_name(const char *what, int64_t id, const char *text)
 	return kept;
 }
 
+/* Only where it is seen: the rule reads the whole path. */
+static bool is_shown_as_users(const struct stack_output *out, const char *file)
+{
+	return out->o->format == STACK_SVG && python_origin(file, strlen(file)) == ORIGIN_USER;
+}
+
 static void count_thread(struct stack_output *out, const struct target *t,
 			 const struct python_thread *th)
 {
@@ -216,10 +216,12 @@ static void count_thread(struct stack_output *out, const struct target *t,
 		return;
 	out->frames = xgrow(out->frames, &out->frames_cap, n, sizeof(*out->frames));
 	for (unsigned i = 0; i < n; i++)
-		out->frames[i] = (struct profile_frame){.name = th->frames[i].name,
-							.file = th->frames[i].file,
-							.line = th->frames[i].line,
-							.first_line = th->frames[i].first_line};
+		out->frames[i] =
+			(struct profile_frame){.name = th->frames[i].name,
+					       .file = th->frames[i].file,
+					       .line = th->frames[i].line,
+					       .first_line = th->frames[i].first_line,
+					       .users = is_shown_as_users(out, th->frames[i].file)};
 	const char *process = intern_name("process", t->pid, t->label ? t->label : "");
 	const char *thread = intern_name("thread", th->tid, th->name);
 	profile_add(out->profile, process, thread, t->pid, th->tid, out->frames, n, 1);

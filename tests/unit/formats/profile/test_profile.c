@@ -23,8 +23,11 @@ static struct profile *make(enum profile_format format, bool lines, uint64_t per
 
 static struct profile_frame frame(const char *name, const char *file, int line, int first_line)
 {
-	return (struct profile_frame){
-		.name = TEXT(name), .file = TEXT(file), .line = line, .first_line = first_line};
+	return (struct profile_frame){.name = TEXT(name),
+				      .file = TEXT(file),
+				      .line = line,
+				      .first_line = first_line,
+				      .users = strstr(file, "/app/") != NULL};
 }
 
 /* Two processes; the second has a thread with names that need care. */
@@ -87,9 +90,9 @@ TEST(profile, stacks_are_cut_where_there_is_no_room)
 {
 	struct profile *p = profile_new(
 		&(struct profile_options){.format = PROFILE_COLLAPSED, .most_nodes = 3});
-	struct profile_frame f[] = {{intern("a", 1), intern("", 0), 0, 0},
-				    {intern("b", 1), intern("", 0), 0, 0},
-				    {intern("c", 1), intern("", 0), 0, 0}};
+	struct profile_frame f[] = {{intern("a", 1), intern("", 0), 0, 0, false},
+				    {intern("b", 1), intern("", 0), 0, 0, false},
+				    {intern("c", 1), intern("", 0), 0, 0, false}};
 	struct profile_frame g[] = {f[0], f[2], f[1]};
 
 	profile_add(p, NULL, NULL, 1, 1, f, 3, 2);
@@ -311,17 +314,10 @@ TEST(profile, a_place_that_cannot_be_written)
 
 /* --- flame graphs --- */
 
-static bool is_apps(const char *file)
-{
-	return strstr(file, "/app/") != NULL;
-}
-
 static struct profile *make_flame(void)
 {
-	return profile_new(&(struct profile_options){.format = PROFILE_FLAME,
-						     .period_ns = 1000000,
-						     .title = "a < b",
-						     .is_users = is_apps});
+	return profile_new(&(struct profile_options){
+		.format = PROFILE_FLAME, .period_ns = 1000000, .title = "a < b"});
 }
 
 static unsigned count_of(const struct buf *b, const char *text)
@@ -368,7 +364,8 @@ TEST(profile, flame_names_are_text_only)
 	buf_add_char(&b, '\0');
 	CHECK_INT(count_of(&b, "<script>"), 1); /* ours */
 	CHECK_INT(count_of(&b, "]]>"), 1); /* its end */
-	CHECK(strstr(b.data, "&lt;/title&gt;&lt;script&gt;alert(1)&lt;/script&gt; (x/&quot;&amp;.py:1)"));
+	CHECK(strstr(b.data,
+		     "&lt;/title&gt;&lt;script&gt;alert(1)&lt;/script&gt; (x/&quot;&amp;.py:1)"));
 	CHECK(!memchr(b.data, 0x1b, b.len) && !memchr(b.data, 0xff, b.len));
 	buf_release(&b);
 	profile_free(p);
