@@ -11,6 +11,7 @@
 #include "base/mem.h"
 #include "base/text/printable.h"
 #include "base/text/text.h"
+#include "memory/dump/cell.h"
 #include "unwind/python/origin.h"
 #include "unwind/symbols/demangle.h"
 
@@ -467,4 +468,33 @@ void frame_describe(const struct frame_line *line, bool python, struct buf *out)
 	}
 	add_name(out, f.source.len ? f.source : f.module);
 	buf_add_char(out, ')');
+}
+
+static uint32_t read_line(const char *text, size_t len)
+{
+	uint64_t n;
+
+	return cell_read_u64(text, len, &n) && n <= INT32_MAX ? (uint32_t)n : 0;
+}
+
+void frame_take_apart(const struct frame_line *line, bool python, struct buf *name,
+		      struct frame_parts *out)
+{
+	struct frame f;
+
+	*out = (struct frame_parts){0};
+	if (python ? !take_python(line, &f) : !take_c(line, &f)) {
+		add_name(name, *line);
+		return;
+	}
+	add_function(name, frame_function(line, python));
+	out->file = python ? f.path : f.module;
+	if (python) {
+		out->line = read_line(f.source.text, f.source.len);
+	} else if (f.source.len) {
+		const char *colon = memrchr(f.source.text, ':', f.source.len);
+		out->file = text_between(f.source.text, colon);
+		out->line =
+			read_line(colon + 1, f.source.len - (size_t)(colon + 1 - f.source.text));
+	}
 }

@@ -9,6 +9,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/containers/buf.h"
 
@@ -51,6 +52,15 @@ size_t frames_pick(const char *text, bool python, struct frame_line *out, size_t
  * nothing worth a word. */
 bool frames_via(const char *text, const struct frame_line *user, bool python,
 		struct frame_line *out);
+
+/* The same in parts, for files that have a place for each: the function as people write it is added to
+ * `name`. File and line are "" and 0 if they are not known; of C the module stands for the file. */
+struct frame_parts {
+	struct frame_line file;
+	uint32_t line;
+};
+void frame_take_apart(const struct frame_line *line, bool python, struct buf *name,
+		      struct frame_parts *out);
 
 /* Adds "function (file:line)" or "function (module)", or the line as it is; printable, C++ as people
  * write it. */
