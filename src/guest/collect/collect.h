@@ -136,6 +136,7 @@ struct collect_vmm {
 	uint64_t addr, bytes, handle, offset;
 	uint8_t op; /* enum rec_vmm_op */
 };
+bool collect_wants_driver(void) EXPORTED(collect_wants_driver);
 struct collect_pending collect_driver_begin(void) EXPORTED(collect_driver_begin);
 void collect_vmm(const struct collect_vmm *v, const void *caller) EXPORTED(collect_vmm);
 void collect_vmm_end(struct collect_pending p, const struct collect_vmm *v, bool happened,

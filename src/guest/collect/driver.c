@@ -22,7 +22,7 @@ bool collect_sees_driver(void)
 	return atomic_load_explicit(&sees, memory_order_relaxed);
 }
 
-static bool is_wanted(void)
+bool collect_wants_driver(void)
 {
 	return guest_mode() >= GUEST_SHADOW &&
 	       atomic_load_explicit(&guest.want, memory_order_relaxed) & WANT_ALLOC;
@@ -32,7 +32,7 @@ struct collect_pending collect_driver_begin(void)
 {
 	struct collect_pending p = {0, false};
 
-	if (!is_wanted())
+	if (!collect_wants_driver())
 		return p;
 	p.held = guest_hold(RING_PENDING_NOW);
 	p.time_ns = guest_now();
@@ -67,7 +67,7 @@ static void put_vmm(const struct collect_vmm *v, uint64_t ns, const void *caller
 
 void collect_vmm(const struct collect_vmm *v, const void *caller)
 {
-	if (!is_wanted())
+	if (!collect_wants_driver())
 		return;
 	bool held = guest_hold(RING_PENDING_NOW);
 	put_vmm(v, guest_now(), caller);
@@ -77,7 +77,7 @@ void collect_vmm(const struct collect_vmm *v, const void *caller)
 void collect_vmm_end(struct collect_pending p, const struct collect_vmm *v, bool happened,
 		     const void *caller)
 {
-	if (happened && p.time_ns && is_wanted())
+	if (happened && p.time_ns && collect_wants_driver())
 		put_vmm(v, p.time_ns, caller);
 	guest_unhold(p.held);
 }
@@ -102,7 +102,7 @@ static void put_context(const struct collect_context *c, uint64_t ns, const void
 
 void collect_context(const struct collect_context *c, const void *caller)
 {
-	if (!is_wanted())
+	if (!collect_wants_driver())
 		return;
 	bool held = guest_hold(RING_PENDING_NOW);
 	put_context(c, guest_now(), caller);
@@ -112,7 +112,7 @@ void collect_context(const struct collect_context *c, const void *caller)
 void collect_context_end(struct collect_pending p, const struct collect_context *c, bool happened,
 			 const void *caller)
 {
-	if (happened && p.time_ns && is_wanted())
+	if (happened && p.time_ns && collect_wants_driver())
 		put_context(c, p.time_ns, caller);
 	guest_unhold(p.held);
 }
