@@ -107,6 +107,7 @@ static void say_device(const struct summary *s, const struct summary_device *d, 
 		say(out, " at the start.");
 	else
 		say(out, " {} after the start.", DURATION(peak.peak_time_ns - s->first_ns));
+	gpu_use_say_askers(&s->gpu, d->device, out);
 }
 
 static int higher_device_first(const void *pa, const void *pb)
@@ -320,6 +321,10 @@ void summary_say_answer(struct summary *s, struct buf *out)
 		say_size(s, &c, out);
 	}
 	say_devices(s, out);
+	for (size_t i = 0; i < s->gpu.ntotals; i++)
+		if (!s->gpu.totals[i].memory)
+			s->gpu.totals[i].memory = s->asked.gpu.total_bytes;
+	gpu_use_say_pools(&s->gpu, out);
 	say_uncovered(s, out);
 	say_alive(s, &c, out);
 	say_ooms(s, &c, out);

@@ -21,6 +21,7 @@
 #include <stdint.h>
 
 #include "base/containers/hmap.h"
+#include "memory/analysis/gpu/gpu.h"
 #include "memory/analysis/common/fields.h"
 #include "memory/analysis/common/total.h"
 #include "memory/analysis/processes/loss.h"
@@ -179,6 +180,7 @@ struct summary {
 	uint64_t calls, call_threads; /* of Python functions */
 	bool calls_in_db;
 	struct mem_asked asked;
+	struct gpu_use gpu;
 	const struct processes *facts; /* NULL: none */
 };
 

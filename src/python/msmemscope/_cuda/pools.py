@@ -12,8 +12,8 @@ Nothing is asked before the program has used its device: a question must not ini
 import sys
 import threading
 
-from . import _devices, _fork, _imports, _messages, _missing
-from ._control import native
+from .. import _devices, _fork, _imports, _messages, _missing
+from .._control import native
 
 IDLE_S = 0.5
 
