@@ -10,7 +10,8 @@ With --beside the files that match one of LANES run in a process of their own fo
 all others run one by one as ever: most tests wait for something most of the time. On few processors
 one of thousands may then come too late for what it waits for: up to AGAIN tests that failed run once
 more, alone. If they pass then, the run has passed, and its last lines name them, to be repaired.
-The lines before say how long each lane took and which SLOWEST tests were the slowest of all.
+The lines before say how long each lane took, which SLOWEST tests were the slowest of all, and which took
+the most of the processors.
 """
 
 import collections
@@ -208,7 +209,7 @@ def read_notes(lines):
 
 def run_lanes(arguments):
     """Each other lane is this program once more; its output comes when all have ended."""
-    with tempfile.NamedTemporaryFile("r", delete=not os.environ.get("KEEP_NOTED")) as noted:
+    with tempfile.NamedTemporaryFile("r") as noted:
         os.environ[NOTED] = noted.name
         status, counts = run_all(arguments)
         del os.environ[NOTED]

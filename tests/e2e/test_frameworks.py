@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from torches import every_torch, quickest_torch
+from torches import a_torch, quickest_torch
 
 RUN = pathlib.Path(__file__).resolve().parents[1] / "frameworks/run.py"
 
@@ -28,13 +28,13 @@ def check(build, tmp_path, torch, *words):
 
 
 @pytest.mark.deadline(300)
-def test_steps_and_leaks_of_a_whole_program(build, tmp_path):
-    assert check(build, tmp_path, quickest_torch(), "loader") == 4
+@pytest.mark.parametrize("program", ["loader", "accumulation"])
+def test_steps_and_leaks(build, tmp_path, program):
+    assert check(build, tmp_path, quickest_torch(), program) == 4
 
 
 @pytest.mark.deadline(300)
-@pytest.mark.parametrize("torch", every_torch())
-def test_steps_and_leaks(build, tmp_path, torch):
-    """The import of torch, which takes most of the time, is recorded once for all."""
-    programs = ("server", "accumulation", "gan")
-    assert check(build, tmp_path, torch, "--forked", *programs) == 1 + 4 * len(programs)
+def test_steps_and_leaks_of_forked_programs(build, tmp_path):
+    """The import of a current torch, which takes most of the time, is recorded once for all."""
+    programs = ("server", "gan")
+    assert check(build, tmp_path, a_torch(), "--forked", *programs) == 1 + 4 * len(programs)

@@ -37,11 +37,12 @@ NEEDS = {
 # Runs every list of words of its argument, a program and its arguments, in a process of its own, and says its
 # pid before.
 FORK = """
-import json, os, runpy, sys
+import gc, json, os, runpy, sys
 import torch
 for words in json.loads(sys.argv[1]):
     if torch.__version__ >= "2" and "torch.optim" in open(words[0]).read():
         import torch._dynamo  # else every process that makes an optimizer does it
+        gc.freeze()  # taking down what that left would take longer than everything else
     child = os.fork()
     if child == 0:
         print("pid", os.getpid(), flush=True)
