@@ -405,6 +405,8 @@ struct guest_mover;
 void collect_on_move(const struct guest_mover *m) EXPORTED(collect_on_move);
 /* How many steps have ended, by collect_step(); and who wants to know at once. NULL: nobody. */
 uint64_t collect_steps(void) EXPORTED(collect_steps);
+/* So many have ended: for who looks at the arena from outside, as `sonde snap` does. */
+void collect_show_steps(uint64_t ended) EXPORTED(collect_show_steps);
 /* In a Python program: sees to it that the steps of its optimizers are counted. */
 void collect_bring_steps(void) EXPORTED(collect_bring_steps);
 /* The recorder may look at this process' stacks, from outside, if it asks for that; or no longer.
