@@ -39,7 +39,7 @@ LANES = {
         r"|packaging|status_page|walkthrough|python_hostile|python_auto_import|wheel|install|torch_modules)"
     ),
     "python": re.compile(r"test_(torch_(?!modules)|python_(?!lines|stacks))"),
-    "monitor": re.compile(r"test_(monitor|quick_start|trace_|cupti|activity_|sim_|putils_)"),
+    "monitor": re.compile(r"test_(monitor|quick_start|trace_|cupti|activity_|sim_|putils_|timeline)"),
     "memory": re.compile(
         r"test_(planted_faults|inefficient|leaks|atb|amended_dumps|compare|host_memory|bootstrap|soak|framework"
         r"|bombs|losses|planted_names|rotation|crash|recover_places|damaged_input|show_export|viewer_files|owners|oom)"
