@@ -76,11 +76,11 @@ class Checks:
         )
 
     def lacks(self, program):
-        """The package that is missing, or None. The program itself says whether there is a torch."""
-        need = NEEDS.get(program)
-        if not need and program != "compiled":
-            return None
+        """The package that is missing, or None."""
+        need = NEEDS.get(program, "torch")
         code = f"import importlib\nimportlib.import_module({need!r})"
+        if need == "torch":  # there is enough: importing it takes seconds, and the program does that
+            code = "import importlib.util, sys\nsys.exit(importlib.util.find_spec('torch') is None)"
         if program == "fsdp":
             code = "from torch.distributed.fsdp import fully_shard"
         if program == "compiled":
