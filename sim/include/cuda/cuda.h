@@ -86,6 +86,7 @@ CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned int *flags, int *a
 CUresult cuStreamCreate(CUstream *out, unsigned int flags);
 CUresult cuStreamGetCtx(CUstream stream, CUcontext *out);
 CUresult cuStreamIsCapturing(CUstream stream, int *out);
+CUresult cuCtxSynchronize(void);
 
 CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total);
 CUresult cuMemAlloc_v2(CUdeviceptr *out, size_t bytes);

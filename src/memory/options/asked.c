@@ -11,7 +11,8 @@
 void mem_asked_add(struct mem_asked *a, const struct mem_config *cfg, bool own)
 {
 	if (own && !a->own)
-		*a = (struct mem_asked){.own = true, .db = a->db, .program = a->program, .gpu = a->gpu};
+		*a = (struct mem_asked){
+			.own = true, .db = a->db, .program = a->program, .gpu = a->gpu};
 	a->known = true;
 	a->memory |= (cfg->dump_events & MEM_ALLOC) != 0;
 	a->host |= cfg->cpu;
@@ -94,16 +95,17 @@ static bool say_of_gpu(const struct mem_asked *a, struct buf *out)
 		return false; /* nor has it used another device */
 	}
 	if (!g->followed) {
-		buf_addf(out,
-			 "The job used %s, and its driver (CUDA %u.%u) gave it functions for memory "
-			 "that cannot be followed: recording needs CUDA 11.3 or later and a program "
-			 "that does not bypass dlsym().",
-			 g->name, g->driver / 1000, g->driver % 1000 / 10);
+		buf_addf(
+			out,
+			"The job used %s, and its driver (CUDA %u.%u) gave it functions for memory "
+			"that cannot be followed: recording needs CUDA 11.3 or later and a program "
+			"that does not bypass dlsym().",
+			g->name, g->driver / 1000, g->driver % 1000 / 10);
 		return true;
 	}
 	if (!a->devices) {
-		buf_addf(out, "The job used %s, which --device has left out. Record it with: ",
-			 g->name);
+		buf_addf(out,
+			 "The job used %s, which --device has left out. Record it with: ", g->name);
 		add_command(a, "", out);
 		return true;
 	}
@@ -115,8 +117,9 @@ static bool say_of_gpu(const struct mem_asked *a, struct buf *out)
 static void say_no_device(const struct mem_asked *a, struct buf *out)
 {
 	if (!a->gpu.known)
-		buf_add_str(out, "The job used no memory of an NPU or GPU that can be recorded: no "
-				 "process of it has initialised one, or it was linked statically. ");
+		buf_add_str(out,
+			    "The job used no memory of an NPU or GPU that can be recorded: no "
+			    "process of it has initialised one, or it was linked statically. ");
 	buf_add_str(out, "Record the memory of the CPU with: ");
 	add_command(a, "--device=npu,cpu ", out);
 	buf_add_str(out, " (in Python: msmemscope.config(device=\"cpu\"), see docs/python.md).");

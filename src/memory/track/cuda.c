@@ -186,13 +186,27 @@ void cuda_library(struct proc *p, const struct rec_library *r)
 static const struct {
 	const char *file, *name;
 } known_libraries[] = {
-	{"libnccl", "NCCL"},	    {"libcublas", "cuBLAS"},	 {"libcudnn", "cuDNN"},
-	{"libcufft", "cuFFT"},	    {"libcusolver", "cuSOLVER"}, {"libcusparse", "cuSPARSE"},
-	{"libcurand", "cuRAND"},    {"libnvshmem", "NVSHMEM"},	 {"libcutensor", "cuTENSOR"},
-	{"libnvinfer", "TensorRT"}, {"libc10_cuda", "torch"},	 {"libtorch", "torch"},
-	{"libc10", "torch"},	    {"xla_", "XLA"},		 {"libxla", "XLA"},
-	{"libjax", "XLA"},	    {"libtriton", "Triton"},	 {"libucx", "UCX"},
-	{"libuct", "UCX"},	    {"libmpi", "MPI"},		 {"libtensorflow", "TensorFlow"},
+	{"libnccl", "NCCL"},
+	{"libcublas", "cuBLAS"},
+	{"libcudnn", "cuDNN"},
+	{"libcufft", "cuFFT"},
+	{"libcusolver", "cuSOLVER"},
+	{"libcusparse", "cuSPARSE"},
+	{"libcurand", "cuRAND"},
+	{"libnvshmem", "NVSHMEM"},
+	{"libcutensor", "cuTENSOR"},
+	{"libnvinfer", "TensorRT"},
+	{"libc10_cuda", "torch"},
+	{"libtorch", "torch"},
+	{"libc10", "torch"},
+	{"xla_", "XLA"},
+	{"libxla", "XLA"},
+	{"libjax", "XLA"},
+	{"libtriton", "Triton"},
+	{"libucx", "UCX"},
+	{"libuct", "UCX"},
+	{"libmpi", "MPI"},
+	{"libtensorflow", "TensorFlow"},
 };
 
 static const char *known_name(const char *path, const char *file)

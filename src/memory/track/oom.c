@@ -340,8 +340,8 @@ static void put_host_memory(const struct proc *p, struct row *row)
 static const char *cuda_call(const struct rec_oom *o)
 {
 	static const char *const calls[ALLOC_KIND_END] = {
-		[ALLOC_CREATE] = "cuMemCreate",	       [ALLOC_PINNED] = "cuMemHostAlloc",
-		[ALLOC_ASYNC] = "cuMemAllocAsync",     [ALLOC_MANAGED] = "cuMemAllocManaged",
+		[ALLOC_CREATE] = "cuMemCreate",	   [ALLOC_PINNED] = "cuMemHostAlloc",
+		[ALLOC_ASYNC] = "cuMemAllocAsync", [ALLOC_MANAGED] = "cuMemAllocManaged",
 		[ALLOC_ARRAY] = "cuArrayCreate",
 	};
 

@@ -193,8 +193,8 @@ static void put_mapping_type(struct row *row, const struct block *b)
 {
 	static const char *const types[] = {"mmap", "shared", "file"};
 	static const char *const of_cuda[ALLOC_KIND_END] = {
-		[ALLOC_PLAIN] = "alloc",	[ALLOC_CREATE] = "create",	[ALLOC_PINNED] = "host",
-		[ALLOC_ASYNC] = "async",	[ALLOC_MANAGED] = "managed", [ALLOC_ARRAY] = "array",
+		[ALLOC_PLAIN] = "alloc", [ALLOC_CREATE] = "create",   [ALLOC_PINNED] = "host",
+		[ALLOC_ASYNC] = "async", [ALLOC_MANAGED] = "managed", [ALLOC_ARRAY] = "array",
 	};
 
 	if (b->pool == POOL_CUDA) {

@@ -26,12 +26,12 @@ struct c10_device {
 typedef void (*report_fn)(void *ptr, int64_t bytes, uint64_t allocated, uint64_t reserved,
 			  struct c10_device device);
 
-EXPORT void report_signed(void *ptr, int64_t bytes, uint64_t allocated, uint64_t reserved,
-			  struct c10_device device)
-	__asm__("_ZN3c1027reportMemoryUsageToProfilerEPvlllNS_6DeviceE");
-EXPORT void report_unsigned(void *ptr, int64_t bytes, uint64_t allocated, uint64_t reserved,
-			    struct c10_device device)
-	__asm__("_ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE");
+EXPORT void report_signed(
+	void *ptr, int64_t bytes, uint64_t allocated, uint64_t reserved,
+	struct c10_device device) __asm__("_ZN3c1027reportMemoryUsageToProfilerEPvlllNS_6DeviceE");
+EXPORT void report_unsigned(
+	void *ptr, int64_t bytes, uint64_t allocated, uint64_t reserved,
+	struct c10_device device) __asm__("_ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE");
 
 /* In a library that the caller was linked with, wherever and however it was loaded: the caller's own
  * list of libraries has it, and does not have us. */
