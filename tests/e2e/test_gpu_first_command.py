@@ -159,6 +159,33 @@ def test_jax_says_what_is_in_use_inside_its_block(record, sim):
     assert pool["name"] == "XLA" and pool["used_bytes"] == 3 << 30
 
 
+REFUSED_JOB = (
+    DRIVER
+    + JAX
+    + """
+begin()
+take(60 << 30)
+wait_for_package(20)
+import msmemscope
+gpu.used = 59 << 30
+msmemscope.step()
+class XlaRuntimeError(RuntimeError):
+    pass
+def allocate():
+    raise XlaRuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 2147483648 bytes.")
+allocate()
+"""
+)
+
+
+def test_jax_has_no_room_in_its_own_block(record, sim):
+    out, r = record.raw(sys.executable, "-c", REFUSED_JOB, env=sim)
+    assert r.returncode == 1 and b"RESOURCE_EXHAUSTED" in r.stderr
+    text = ask(record, "oom", out)
+    assert "ran out once" in text and "asked for 2.00 GiB" in text, text
+    assert "allocate (<string>" in text or "allocate" in text
+
+
 def test_without_a_framework_and_without_cuda_it_does_not_come(record, sim):
     out, r = record.raw(sys.executable, "-c", DRIVER + "begin(); print(wait_for_package(0.3))", env=sim)
     assert r.stdout.split() == [b"False"], r.stderr
