@@ -88,7 +88,7 @@ const struct opt mem_option_table[] = {
 		    "Record only these training steps: up to five step numbers, separated by "
 		    "commas. The first step has the number 1.",
 		    .group = "Collection options"),
-	OPTION_CALL("device", "LIST", mem_parse_device, 0, "npu",
+	OPTION_CALL("device", "LIST", mem_parse_device, 0, "every NPU and GPU that the job uses",
 		    "Whose memory is recorded: npu, gpu or cuda (every NPU or GPU that there is), "
 		    "npu:ID, gpu:ID or cuda:ID with ID from 0 to 31, cpu (host memory). npu "
 		    "together with npu:ID means every NPU."),

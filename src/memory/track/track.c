@@ -55,6 +55,7 @@ static void note_context(struct proc *p, uint32_t tid, const struct rec *r)
 		cuda_library(p, (const struct rec_library *)r);
 		break;
 	case REC_GPU:
+		cuda_gpu(p, (const struct rec_gpu *)r);
 		if (p->track->sink.gpu)
 			p->track->sink.gpu(p->track->sink.arg, p->info.proc,
 					   (const struct rec_gpu *)r);

@@ -107,7 +107,8 @@ static void note_driver(struct breakdown *c, struct block *b, const struct row *
 {
 	struct breakdown_device *known = device_of(c, b->pool->device);
 
-	if (row_attr_is(row, ATTR_ALLOC_TYPE, "create"))
+	if (row_attr_is(row, ATTR_ALLOC_TYPE, "create") ||
+	    row_attr_is(row, ATTR_ALLOC_TYPE, "array"))
 		b->own[OWN_CREATED] = 1;
 	else if (known->indexed)
 		omap_put(&known->driver, b->ptr, b);
