@@ -24,8 +24,7 @@ static bool run(const char *python, double call_us[NWAYS], double step_ms[NWAYS]
 	double us, ms;
 	int n = 0;
 
-	FILE *f = torch_program(&scratch, python, "module_cost.py",
-				getenv("BENCH_QUICK") ? 2 : 15);
+	FILE *f = torch_program(&scratch, python, "module_cost.py", getenv("BENCH_QUICK") ? 2 : 15);
 	if (!f)
 		return false;
 	while (fgets(line, sizeof(line), f)) {
