@@ -41,7 +41,7 @@ static CUresult take(CUdeviceptr *out, size_t bytes, struct sim_pool *pool)
 	return r;
 }
 
-CUresult sim_pool_free(struct block *b)
+CUresult sim_cuda_pool_free(struct block *b)
 {
 	b->pool->used -= b->bytes;
 	sim_address_back(b->addr, b->bytes);
@@ -85,7 +85,7 @@ CUresult cuMemFreeAsync(CUdeviceptr addr, CUstream stream)
 	pthread_mutex_lock(&sim_lock);
 	struct block *b = sim_block_find(addr);
 	if (b && b->kind == BLOCK_POOL)
-		r = sim_pool_free(b);
+		r = sim_cuda_pool_free(b);
 	pthread_mutex_unlock(&sim_lock);
 	return r;
 }

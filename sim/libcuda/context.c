@@ -114,7 +114,7 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext *out, CUdevice device)
 {
 	CUresult r = CUDA_SUCCESS;
 
-	if (device < 0 || device >= sim_device_count())
+	if (device < 0 || device >= sim_cuda_device_count())
 		return CUDA_ERROR_INVALID_DEVICE;
 	pthread_mutex_lock(&sim_lock);
 	if (!primary[device].alive)

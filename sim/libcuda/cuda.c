@@ -79,7 +79,7 @@ CUresult cuDriverGetVersion(int *out)
 	return CUDA_SUCCESS;
 }
 
-int sim_device_count(void)
+int sim_cuda_device_count(void)
 {
 	return nvisible;
 }

@@ -40,7 +40,7 @@ extern pthread_mutex_t sim_lock;
 extern bool sim_ready;
 
 long sim_env(const char *name, long otherwise);
-int sim_device_count(void);
+int sim_cuda_device_count(void);
 int sim_physical(CUdevice device); /* which of the machine's it is */
 CUcontext sim_current(void);
 
@@ -56,6 +56,6 @@ void sim_block_remove(struct block *b);
 void sim_blocks_end(CUcontext ctx); /* all that was allocated in it */
 uint64_t sim_address(uint64_t bytes); /* fresh, or one that was given back */
 void sim_address_back(uint64_t addr, uint64_t bytes);
-CUresult sim_pool_free(struct block *b); /* of async.c; NULL where the driver is too old */
+CUresult sim_cuda_pool_free(struct block *b); /* of async.c; NULL where the driver is too old */
 
 #endif

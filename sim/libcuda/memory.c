@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-__attribute__((weak)) CUresult sim_pool_free(struct block *b);
+__attribute__((weak)) CUresult sim_cuda_pool_free(struct block *b);
 
 CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
 {
@@ -75,7 +75,7 @@ static CUresult give_back(uint64_t addr)
 		sim_address_back(addr, b->bytes);
 		sim_block_remove(b);
 	} else {
-		r = b && b->kind == BLOCK_POOL && sim_pool_free ? sim_pool_free(b)
+		r = b && b->kind == BLOCK_POOL && sim_cuda_pool_free ? sim_cuda_pool_free(b)
 								: CUDA_ERROR_INVALID_VALUE;
 	}
 	pthread_mutex_unlock(&sim_lock);

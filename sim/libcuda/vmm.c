@@ -47,7 +47,7 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *out, size_t bytes,
 	CUdevice device = prop->location.id;
 
 	(void)flags;
-	if (device < 0 || device >= sim_device_count())
+	if (device < 0 || device >= sim_cuda_device_count())
 		return CUDA_ERROR_INVALID_DEVICE;
 	pthread_mutex_lock(&sim_lock);
 	bool good = sim_take(device, bytes);

@@ -102,7 +102,7 @@ class Run:
         words = [self.sonde, "mem", "show", "--json", str(member.where)]
         done = subprocess.run(words, capture_output=True, text=True)
         try:
-            return json.loads(done.stdout).get("events", 0) / max(steps, 1)
+            return json.loads(done.stdout).get("rows", 0) / max(steps, 1)
         except ValueError:
             print("  " + (done.stderr or done.stdout)[-300:])
             return 0

@@ -25,6 +25,7 @@ SCHEMA = (
 )
 COLUMNS = (int, str, str, str, int, int, int, str, str, str, str, str)
 POOLS = {"HAL", "HOST", "PYTHON", "PTA", "PTA_WORKSPACE", "MindSpore", "MINDSPORE", "ATB"}
+POOLS |= {"TORCH", "CUDA"}
 TYPES = {
     "MALLOC": POOLS,
     "FREE": POOLS,
@@ -168,8 +169,10 @@ def check_block(row):
     assert ("page_type" in row.attr) == hal and (not hal or "alloc_type" in row.attr), row
     assert row.attr.get("page_type", "normal") in ("normal", "huge", "giant"), row
     kinds = ("mmap", "shared", "file") if row.type == "HOST" else ("alloc", "create") if hal else ()
+    if row.type == "CUDA":
+        kinds = ("alloc", "create", "host", "async", "managed", "array")
     assert row.attr.get("alloc_type") in (None, *kinds), row
-    assert (row.type in ("HOST", "PYTHON")) == (row.device == "cpu"), row
+    assert row.type == "CUDA" or (row.type in ("HOST", "PYTHON")) == (row.device == "cpu"), row
 
 
 def check_pairs(rows):
@@ -207,7 +210,7 @@ def check_sums(rows):
         said = row.attr.get("total" if row.type == "HOST" and not pinned else "used")
         if said is not None and not mixed:
             assert int(said) == sums[key], (row, sums[key])
-        if row.type not in ("HAL", "HOST") and "shadow" not in row.attr and said is not None:
+        if row.type not in ("HAL", "HOST", "CUDA") and "shadow" not in row.attr and said is not None:
             assert "total" in row.attr, row
 
 

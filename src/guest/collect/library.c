@@ -152,6 +152,7 @@ uint8_t collect_library(const void *caller)
 	if (guest_mode() < GUEST_SHADOW || !guest.arena ||
 	    !(atomic_load_explicit(&guest.want, memory_order_relaxed) & WANT_ALLOC))
 		return MODULE_NONE;
+	guest_bring_package(false);
 	/* A return address may be the first byte of the function behind. */
 	uint32_t number = find_cached((uint64_t)caller - 1);
 	if (likely(number != MISS && number != PASSED_OVER))

@@ -278,8 +278,9 @@ static int import_module(void *arg)
 		atomic_store(&w->state, DONE);
 		return 0;
 	}
-	if (!has_framework(w)) {
-		atomic_store(&w->state, IDLE); /* perhaps never */
+	if (!has_framework(w)) { /* perhaps never */
+		bool enough = w == &cuda_package && atomic_fetch_add(&w->tries, 1) >= MAX_TRIES;
+		atomic_store(&w->state, enough ? DONE : IDLE);
 		return 0;
 	}
 	/* Without a frame it is the interpreter that ends, and what it could not raise is printed.

@@ -54,6 +54,7 @@ void mem_asked_gpu(struct mem_asked *a, const struct rec_gpu *r)
 		.followed = r->flags & GPU_BLOCKS,
 		.error = r->error,
 		.driver = r->driver,
+		.total_bytes = r->total_bytes,
 		.visible_set = nul,
 	};
 	copy_text(a->gpu.name, sizeof(a->gpu.name), n ? name : "a GPU", n ? n : 5);

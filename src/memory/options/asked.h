@@ -30,6 +30,7 @@ struct mem_asked {
 		bool works, followed; /* it could, and calls for memory come to our hooks */
 		uint32_t error; /* else: of the driver */
 		uint32_t driver; /* version, 13000 is CUDA 13.0 */
+		uint64_t total_bytes; /* memory of the device */
 		bool visible_set;
 		char name[64], visible[64]; /* as CUDA_VISIBLE_DEVICES was */
 	} gpu;

@@ -77,8 +77,9 @@ const struct opt mem_option_table[] = {
 		    "Write everything to the log, as --log-level=debug (also --debug).",
 		    .aliases = verbose_names),
 	OPTION_FLAG("quiet", offsetof(struct mem_options, quiet),
-		    "Write only errors to the log, as --log-level=error. The findings of analyses "
-		    "are reported all the same; see --report."),
+		    "Write only errors to the log, as --log-level=error, and no last line to a "
+		    "stderr that is no terminal, if all went well. The findings of analyses are "
+		    "reported all the same; see --report."),
 	OPTION_CALL(
 		"log-level", "LEVEL", mem_parse_log_level, 0, "warn",
 		"What is written to the log: debug, info, warn (or warning) or error. Wins over "
@@ -87,7 +88,7 @@ const struct opt mem_option_table[] = {
 		    "Record only these training steps: up to five step numbers, separated by "
 		    "commas. The first step has the number 1.",
 		    .group = "Collection options"),
-	OPTION_CALL("device", "LIST", mem_parse_device, 0, "npu",
+	OPTION_CALL("device", "LIST", mem_parse_device, 0, "every NPU and GPU that the job uses",
 		    "Whose memory is recorded: npu, gpu or cuda (every NPU or GPU that there is), "
 		    "npu:ID, gpu:ID or cuda:ID with ID from 0 to 31, cpu (host memory). npu "
 		    "together with npu:ID means every NPU."),

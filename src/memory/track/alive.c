@@ -96,11 +96,6 @@ struct block *block_around(struct proc *p, unsigned map, uint64_t addr)
 	return b && (addr == start || addr - start < b->size_bytes) ? b : NULL;
 }
 
-static unsigned map_of(uint8_t pool, uint8_t kind)
-{
-	return kind == ALLOC_PINNED ? MAP_PINNED : pool;
-}
-
 /* A free is written before the pages go, which takes milliseconds for large blocks. */
 static void note_high(struct proc *p, uint64_t used)
 {
@@ -166,7 +161,7 @@ static bool is_block_kind(uint8_t kind)
 
 void alive_add(struct proc *p, uint32_t tid, const struct rec_alloc *r)
 {
-	unsigned map = map_of(r->pool, r->kind);
+	unsigned map = block_map(r->pool, r->kind);
 	struct owed owed = {map, tid, r->addr};
 	uint64_t now_ns = row_time(p, &r->head);
 	bool shadow = r->head.flags & REC_F_SHADOW;
@@ -227,7 +222,7 @@ void alive_remove(struct proc *p, uint32_t tid, const struct rec_free *r)
 {
 	if (r->pool >= POOL_END || !r->pool)
 		return;
-	unsigned map = map_of(r->pool, r->kind);
+	unsigned map = block_map(r->pool, r->kind);
 	struct owed owed = {map, tid, r->addr};
 	bool shadow = r->head.flags & REC_F_SHADOW;
 	if (shadow && owed_settle(p, &owed, &r->head, 1))

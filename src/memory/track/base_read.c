@@ -73,9 +73,9 @@ static void begin_step(struct proc *p, uint64_t step, uint64_t time_ns)
 
 static unsigned map_of(const struct rec_block *r)
 {
-	if (r->kind == ALLOC_PINNED)
-		return MAP_PINNED;
-	return r->kind >= ALLOC_MAPPED && r->pool != POOL_CUDA ? MAP_MAPPINGS : r->pool;
+	bool mapping = r->kind >= ALLOC_MAPPED && r->pool != POOL_CUDA;
+
+	return mapping ? MAP_MAPPINGS : block_map(r->pool, r->kind);
 }
 
 static bool is_sane(const struct rec_block *r)

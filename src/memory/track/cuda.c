@@ -53,7 +53,7 @@ static void settle(struct proc *p, uint64_t handle, const struct rec *r, uint32_
 	if (!h || h->references > 0 || h->mappings)
 		return;
 	forget_handle(p, handle);
-	alive_end(p, omap_remove(&p->maps[POOL_CUDA], handle), r, tid);
+	alive_end(p, omap_remove(&p->maps[MAP_HANDLES], handle), r, tid);
 }
 
 static void map_memory(struct proc *p, const struct rec_vmm *r)
@@ -149,7 +149,7 @@ static void collect_block_of(uint64_t key, void *value, void *arg)
 
 void cuda_context(struct proc *p, uint32_t tid, const struct rec_context *r)
 {
-	static const uint8_t maps[] = {POOL_CUDA, MAP_PINNED, POOL_HOST};
+	static const uint8_t maps[] = {POOL_CUDA, MAP_HANDLES, MAP_PINNED};
 	struct ending e = {.context = r->context};
 
 	if (r->op != CONTEXT_END || !r->context)
@@ -166,6 +166,12 @@ void cuda_context(struct proc *p, uint32_t tid, const struct rec_context *r)
 }
 
 /* --- who asks for memory --- */
+
+void cuda_gpu(struct proc *p, const struct rec_gpu *r)
+{
+	if (r->device < MEM_MAX_DEVICES && r->total_bytes)
+		usage_of(p, r->device)->gpu_bytes = r->total_bytes;
+}
 
 void cuda_library(struct proc *p, const struct rec_library *r)
 {

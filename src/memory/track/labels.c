@@ -205,6 +205,9 @@ struct labels *labels_of(struct proc *p, uint32_t tid, uint8_t pool, uint64_t ti
 {
 	struct thread *th = omap_get(&p->threads, tid);
 
+	/* A thread of autograd's that nobody knows yet works for the one that waits for it. */
+	if (!th && pool == POOL_TORCH)
+		th = omap_get(&p->threads, p->info.pid);
 	if (!th)
 		return NULL;
 	struct labels *l = labels_now(th);
@@ -407,7 +410,7 @@ struct block *labels_block_at(struct proc *p, uint64_t addr)
 				       POOL_HAL,   POOL_CUDA,	       MAP_MAPPINGS};
 	struct block *b = NULL;
 
-	_Static_assert(sizeof(maps) == NMAPS - 1, "each pool once");
+	_Static_assert(sizeof(maps) == NMAPS - 2, "each pool once, but for handles");
 	for (size_t i = 0; !b && i < sizeof(maps); i++)
 		b = block_around(p, maps[i], addr);
 	return b;

@@ -367,6 +367,9 @@ static void put_trigger(struct proc *p, uint32_t tid, const struct rec_oom *o)
 	row_attr_number(&row, ATTR_FLAG, cuda ? 0 : o->flag);
 	if (cuda && o->flag != OOM_UNKNOWN)
 		row_attr_number(&row, ATTR_FREE_MEM, o->flag);
+	uint64_t memory = cuda && o->device < DEV_NONE ? usage_of(p, o->device)->gpu_bytes : 0;
+	if (memory)
+		row_attr_number(&row, ATTR_TOTAL_MEM, memory);
 	if (o->device == DEV_HOST && !cuda)
 		put_host_memory(p, &row);
 	rows_put_stack(p, &row, o->head.stack);

@@ -239,7 +239,7 @@ void rows_free(struct proc *p, const struct block *b, const struct rec *r, uint3
 	rows_begin(p, &row, ROW_FREE, type_of_block(b), tid, b->device, time_ns);
 	row.hidden = b->hidden;
 	put_block(p, &row, b, time_ns, shadow);
-	if (b->labelled_late)
+	if (b->labelled_late || b->pool == POOL_CUDA)
 		put_owner(p, &row, b, &owner);
 	layers_put_row(p, &row, b);
 	row.temporary = r && !shadow && layers_is_temporary(p, b, time_ns);

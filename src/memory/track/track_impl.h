@@ -14,7 +14,8 @@
 #define MAX_VISIBLE 64
 #define MAP_PINNED POOL_END /* registrations of host memory that is somebody else's */
 #define MAP_MAPPINGS (POOL_END + 1) /* of the job; in sums: those of files */
-#define NMAPS (POOL_END + 2)
+#define MAP_HANDLES (POOL_END + 2) /* blocks of CUDA that have no address */
+#define NMAPS (POOL_END + 3)
 #define NQUIET 4
 #define MAX_DEVICES 256 /* of a process; each has files of its own */
 /* What counts for a live block and for a process, with what maps and analyses keep of them. */
@@ -58,6 +59,7 @@ struct usage {
 	uint64_t peak_ns[NMAPS]; /* when that was */
 	uint64_t peak_total[NMAPS];
 	uint64_t own_bytes; /* of the driver's blocks, in whole pages */
+	uint64_t gpu_bytes; /* memory of the device, as CUDA says; 0: not known */
 	struct rec_device memory; /* the newest sample; its size is 0 before the first */
 	uint64_t oom_shown_ns; /* when the framework itself took the snapshot of a refusal */
 	bool oom_waits; /* memory was refused, and there was no sample to show with it */
@@ -117,6 +119,7 @@ struct proc {
 	struct rec_usage sampled; /* waits for the records before it; its size is 0: none does */
 	uint64_t high_bytes, high_ns; /* host memory before what was freed lately */
 	struct stream_losses losses;
+	uint64_t skipped_batch; /* the newest whose records were there already, see track.batch */
 	int visible[MAX_VISIBLE];
 	int nvisible;
 	struct omap maps[NMAPS]; /* address → struct block */
@@ -163,7 +166,8 @@ struct stack_text {
 struct damage {
 	uint64_t places, bytes;
 	uint64_t orphans; /* events of processes that nothing introduces */
-	uint64_t repeated; /* batches that are there twice, or not in their order */
+	uint64_t
+		repeated; /* batches that are there twice, or not in their order, and passed over */
 	uint64_t bases; /* processes without what was alive when the oldest part was dropped */
 	uint32_t version; /* of the file */
 	bool has_session; /* the configuration and the clocks are known */
@@ -172,6 +176,8 @@ void damage_found(void *track, uint64_t bytes);
 
 struct track {
 	struct track_sink sink;
+	uint64_t batch; /* that is being read, from 1 */
+	bool batch_repeated;
 	struct mem_config cfg;
 	int64_t wall_minus_mono_ns;
 	struct proc **procs;
@@ -297,6 +303,7 @@ void labels_write(struct proc *p, struct base_writing *w); /* what threads have 
 void cuda_created(struct proc *p, uint64_t handle);
 void cuda_vmm(struct proc *p, uint32_t tid, const struct rec_vmm *r);
 void cuda_context(struct proc *p, uint32_t tid, const struct rec_context *r);
+void cuda_gpu(struct proc *p, const struct rec_gpu *r);
 void cuda_library(struct proc *p, const struct rec_library *r);
 bool cuda_owner(const struct proc *p, const struct block *b, struct buf *out);
 void cuda_write(struct proc *p, struct base_writing *w);
@@ -370,6 +377,14 @@ void window_system(struct proc *p, uint32_t tid, const struct rec_system *s);
 static inline bool block_is_memory(const struct block *b)
 {
 	return b->kind != ALLOC_RESERVED && b->kind != BLOCK_OF_MALLOC;
+}
+
+/* The map that a block is in, by its address or what stands for it. */
+static inline unsigned block_map(uint8_t pool, uint8_t kind)
+{
+	if (pool == POOL_CUDA && (kind == ALLOC_CREATE || kind == ALLOC_ARRAY))
+		return MAP_HANDLES;
+	return kind == ALLOC_PINNED ? MAP_PINNED : pool;
 }
 
 /* The sum that a block is part of. */

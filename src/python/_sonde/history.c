@@ -429,6 +429,22 @@ static PyObject *torch_blocks(PyObject *self, PyObject *args)
 
 /* --- refused memory --- */
 
+/* Of an allocator that asks nobody when it has no room: reported afterwards. */
+static PyObject *refusal(PyObject *self, PyObject *args)
+{
+	unsigned long long size, limit;
+	unsigned device, depth;
+	PyObject *frames;
+
+	(void)self;
+	if (!PyArg_ParseTuple(args, "IKKOI", &device, &size, &limit, &frames, &depth) ||
+	    make_keys() < 0)
+		return NULL;
+	collect_oom_with(device <= DEV_HOST ? (uint16_t)device : DEV_NONE, ALLOC_REGION, size,
+			 limit, stack_of(NULL, frames, depth));
+	Py_RETURN_NONE;
+}
+
 static PyObject *oom_callback;
 
 static PyObject *on_oom(PyObject *self, PyObject *callback)
@@ -485,6 +501,8 @@ PyMethodDef history_methods[] = {
 	 "history_until(ns): younger events wait for what is still to come; 0: not any more"},
 	{"torch_blocks", torch_blocks, METH_NOARGS,
 	 "torch_blocks() -> how many events of torch's allocator a preloaded library has seen"},
+	{"refusal", refusal, METH_VARARGS,
+	 "refusal(device, size, limit, frames, depth): an allocator had no room, and none to ask"},
 	{"on_oom", on_oom, METH_O,
 	 "on_oom(callback(device, size) -> number): before a refusal is reported; None: no more"},
 	{"oom_observer", oom_observer, METH_VARARGS, "oom_observer(device, size, limit, free)"},

@@ -23,7 +23,7 @@ import time
 
 from . import _devices, _fork, _imports, _messages, _missing
 from ._control import native
-from ._notes import Notes
+from ._cuda.notes import Notes
 
 # Everything else waits a second for what is still to come from here, not longer. Reading lists all
 # blocks that are alive: where those are many it is done the less often.

@@ -107,7 +107,8 @@ static void note_driver(struct breakdown *c, struct block *b, const struct row *
 {
 	struct breakdown_device *known = device_of(c, b->pool->device);
 
-	if (row_attr_is(row, ATTR_ALLOC_TYPE, "create"))
+	if (row_attr_is(row, ATTR_ALLOC_TYPE, "create") ||
+	    row_attr_is(row, ATTR_ALLOC_TYPE, "array"))
 		b->own[OWN_CREATED] = 1;
 	else if (known->indexed)
 		omap_put(&known->driver, b->ptr, b);
@@ -297,6 +298,22 @@ static void collect_blocks(struct breakdown *c, struct count *x)
 									: &x->driver;
 		block_list_add(l, b);
 	}
+}
+
+void breakdown_alive(struct breakdown *c, struct block_device *d, struct block_list *out)
+{
+	const struct breakdown_moment *m = breakdown_moment(c, d);
+	struct block_walk w = {
+		.blocks = c->blocks, .process = d->process, .held = m->at_end ? NULL : d};
+
+	for (struct block *b; (b = blocks_next(&w));)
+		if (b->pool->device == d && was_alive(m, b))
+			block_list_add(out, b);
+}
+
+bool breakdown_is_carved(const struct block *b)
+{
+	return b->own[OWN_CARVED] != 0;
 }
 
 /* By address; of two at the same one the outer first. */

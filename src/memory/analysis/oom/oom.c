@@ -172,6 +172,30 @@ static struct oom_incident *new_incident(struct oom *o, struct block_process *p,
 	return i;
 }
 
+static bool is_cuda_call(const char *function)
+{
+	return !strncmp(function, "cu", 2);
+}
+
+/*
+ * Another try of the same. An allocator that CUDA's driver has refused memory may ask for less and
+ * less, as XLA does, and refuses its own request in the end, which is what the job asked for.
+ */
+static bool is_same(const struct oom_incident *i, const struct row *row, uint64_t requested)
+{
+	char function[OOM_FUNCTION_BYTES] = "";
+
+	if (i->granted || distance(row->time_ns, i->last_ns) >= TOGETHER_NS)
+		return false;
+	if (i->requested == requested)
+		return true;
+	read_function(row, function);
+	if (!is_cuda_call(i->function) || i->tid != row->tid || !i->open)
+		return false;
+	return is_cuda_call(function) ? requested < i->last_requested
+				      : !strcmp(function, POOL_FUNCTION);
+}
+
 static void on_trigger(struct oom *o, struct block_process *p, const struct row *row)
 {
 	struct oom_incident *i = last_of(o, p, row->device);
@@ -179,8 +203,9 @@ static void on_trigger(struct oom *o, struct block_process *p, const struct row 
 
 	row_number(row, ATTR_REQ_SIZE, &requested);
 	o->requests++;
-	if (!i || i->granted || i->requested != requested ||
-	    distance(row->time_ns, i->last_ns) >= TOGETHER_NS) {
+	if (row_attr(row, ATTR_FREE_MEM)) /* at this very moment */
+		on_snapshot(o, p, row);
+	if (!i || !is_same(i, row, requested)) {
 		if (o->nincidents == OOM_MAX_INCIDENTS) {
 			o->dropped++;
 			return;
@@ -188,7 +213,15 @@ static void on_trigger(struct oom *o, struct block_process *p, const struct row 
 		i = new_incident(o, p, row, requested);
 	}
 	i->last_ns = row->time_ns;
+	i->last_requested = requested;
 	i->tid = row->tid;
+	if (is_cuda_call(i->function) && row_attr(row, ATTR_FUNC)) {
+		read_function(row, i->function);
+		if (!strcmp(i->function, POOL_FUNCTION)) {
+			i->requested = requested;
+			row_number(row, ATTR_FLAG, &i->limit);
+		}
+	}
 	i->open = true;
 	uint32_t stack = stacks_of(&o->base.blocks->stacks, row);
 	if (stack)
@@ -232,7 +265,8 @@ static void on_change(struct oom *o, const struct block_change *c, const struct 
 	if (c->what != BLOCKS_ALLOC || row->tid != i->tid)
 		return;
 	i->open = false;
-	i->granted = driver && c->block->bytes == i->requested &&
+	i->granted = driver &&
+		     (c->block->bytes == i->requested || c->block->bytes == i->last_requested) &&
 		     distance(row->time_ns, i->last_ns) < TOGETHER_NS;
 }
 

@@ -49,6 +49,7 @@ struct oom_incident {
 	uint32_t device, tid, step, stack;
 	uint64_t first_ns, last_ns;
 	uint64_t count;
+	uint64_t last_requested; /* of the newest try */
 	uint64_t requested;
 	char function[OOM_FUNCTION_BYTES];
 	uint64_t limit; /* bytes that the pool may have in all; 0: not known */

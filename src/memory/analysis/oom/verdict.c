@@ -205,7 +205,7 @@ bool oom_is_cuda(const struct oom_incident *i)
 	for (unsigned k = 0; k < i->npools; k++)
 		if (i->pools[k].type == TYPE_TORCH)
 			return true;
-	return false;
+	return !strncmp(i->function, "cu", 2);
 }
 
 static void advise_smaller(const struct oom *o, const struct oom_incident *i, struct buf *out)

@@ -329,7 +329,7 @@ TEST(summary_text, why_there_is_no_memory)
 
 	summary_add(s, &row);
 	summary_asked(s, &(struct mem_asked){.known = true, .memory = true});
-	CHECK_HAS(text_of(s), "CPU with --device=npu,cpu");
+	CHECK_HAS(text_of(s), "--device=npu,cpu");
 	summary_asked(s, &(struct mem_asked){.known = true, .memory = true, .host = true});
 	CHECK_LACKS(text_of(s), "--device=");
 	/* it has begun */

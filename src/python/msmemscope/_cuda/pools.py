@@ -9,11 +9,12 @@ allocated what is in use of that.
 Nothing is asked before the program has used its device: a question must not initialise one.
 """
 
+import re
 import sys
 import threading
 
-from . import _devices, _fork, _imports, _messages, _missing
-from ._control import native
+from .. import _devices, _fork, _imports, _messages, _missing
+from .._control import native
 
 IDLE_S = 0.5
 
@@ -40,6 +41,7 @@ def disable():
     with _lock:
         if _pacer is not None:
             _read()
+            _report_refusal(getattr(sys, "last_value", None))
             _pacer[1].set()
             _pacer = None
 
@@ -124,6 +126,31 @@ def _of_cupy():
     most = _most.get(index, (0, 0))
     _most[index] = most = (max(most[0], total), max(most[1], used))
     yield "CuPy", index, (total, most[0], used, most[1])
+
+
+REFUSED = re.compile(r"RESOURCE_EXHAUSTED: Out of memory .*?allocat\w* (\d+) ?bytes")
+FRAMES = 50
+
+
+def _report_refusal(error):
+    """The program has ended with it: XLA had no room in what it took at its start, and so asks the
+    driver for nothing."""
+    found = REFUSED.search(str(error)) if type(error).__name__ in XLA_ERRORS else None
+    if found is None:
+        return
+    places = []
+    trace = error.__traceback__
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        places.insert(0, dict(filename=code.co_filename, name=code.co_name, line=trace.tb_lineno))
+        trace = trace.tb_next
+    for _, index, stats in _of_jax():
+        device = _devices.number_of("cuda", index)
+        native().refusal(device, int(found.group(1)), stats[0], places, FRAMES)
+        return  # the error does not say which
+
+
+XLA_ERRORS = ("XlaRuntimeError", "JaxRuntimeError")
 
 
 def _driver_is_loaded():
