@@ -20,15 +20,11 @@ static struct scratch scratch;
 
 static bool run(const char *python, double call_us[NWAYS], double step_ms[NWAYS])
 {
-	char cmd[4096], line[256], name[16];
+	char line[256], name[16];
 	double us, ms;
 	int n = 0;
 
-	snprintf(cmd, sizeof(cmd),
-		 "here=$PWD; cd '%s' && PYTHONPATH='%s/python' '%s' -B "
-		 "\"$here\"/tests/targets/python/module_cost.py %d 2>said",
-		 scratch.dir, scratch.build, python, getenv("BENCH_QUICK") ? 2 : 15);
-	FILE *f = popen(cmd, "r");
+	FILE *f = torch_program(&scratch, python, "module_cost.py", getenv("BENCH_QUICK") ? 2 : 15);
 	if (!f)
 		return false;
 	while (fgets(line, sizeof(line), f)) {

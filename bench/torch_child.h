@@ -13,6 +13,20 @@ static inline double torch_want_ratio(void)
 	return getenv("BENCH_QUICK") ? QUICK_RATIO : WANT_RATIO;
 }
 
+/* A program of tests/targets/python with our packages, and how long it is to measure; its output, or
+ * NULL. What it says besides is in the file `said` of the scratch directory. */
+static inline FILE *torch_program(const struct scratch *s, const char *python, const char *program,
+				  int rounds)
+{
+	char cmd[4096];
+
+	snprintf(cmd, sizeof(cmd),
+		 "here=$PWD; cd '%s' && PYTHONPATH='%s/python' '%s' -B "
+		 "\"$here\"/tests/targets/python/%s %d 2>said",
+		 s->dir, s->build, python, program, rounds);
+	return popen(cmd, "r");
+}
+
 /* The exit status of a program that does nothing else; measure() gives 0 if all is well. */
 static inline int torch_each(const char *name, struct scratch *s,
 			     int (*measure)(const char *label, const char *python))

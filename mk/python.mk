@@ -14,7 +14,8 @@ EXTENSION_SRC := $(wildcard src/python/_sonde/*.c) $(wildcard src/base/numbers/*
 EXTENSION := $(O)/python/sonde/_sonde.abi3.so
 # The monitor's: apart, since it brings libsonde_monitor.so along.
 MONITOR_EXTENSION := $(O)/python/sonde/_monitor.abi3.so
-MONITOR_EXTENSION_SRC := $(wildcard src/python/_monitor/*.c)
+MONITOR_EXTENSION_SRC := $(wildcard src/python/_monitor/*.c) src/python/_sonde/layer_table.c \
+	src/unwind/python/origin.c
 
 .PHONY: python
 python: $(PYTHON_SRC:src/%=$(O)/%) $(EXTENSION) $(MONITOR_EXTENSION)

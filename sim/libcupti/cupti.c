@@ -26,6 +26,7 @@ static CUpti_BuffersCallbackRequestFunc request_fn;
 static CUpti_BuffersCallbackCompleteFunc complete_fn;
 static CUpti_TimestampCallbackFunc clock_fn;
 static uint64_t enabled;
+static uint64_t calls[2][16]; /* of driver and runtime, that are reported alone */
 static struct buffer open_buffer; /* that is being written */
 static struct buffer full[BUFFERS]; /* whose kernels may still run */
 static unsigned nfull;
@@ -94,9 +95,53 @@ int cuptiActivityDisable(int kind)
 	return switch_kind(kind, 0);
 }
 
+static int switch_call(int runtime, uint32_t cbid, uint8_t on)
+{
+	if (cbid >= 1024)
+		return CUPTI_ERROR_INVALID_PARAMETER;
+	pthread_mutex_lock(&lock);
+	uint64_t bit = 1ull << cbid % 64, *word = &calls[runtime][cbid / 64];
+	*word = on ? *word | bit : *word & ~bit;
+	pthread_mutex_unlock(&lock);
+	return CUPTI_SUCCESS;
+}
+
+int cuptiActivityEnableRuntimeApi(uint32_t cbid, uint8_t on)
+{
+	return switch_call(1, cbid, on);
+}
+
+int cuptiActivityEnableDriverApi(uint32_t cbid, uint8_t on)
+{
+	return switch_call(0, cbid, on);
+}
+
+static int any_call(int runtime)
+{
+	uint64_t any = 0;
+
+	for (unsigned i = 0; i < 16; i++)
+		any |= calls[runtime][i];
+	return any != 0;
+}
+
+int sim_call_is_on(int kind, uint32_t cbid)
+{
+	int runtime = kind == CUPTI_ACTIVITY_KIND_RUNTIME;
+
+	return (enabled >> kind & 1) || (calls[runtime][cbid / 64] >> cbid % 64 & 1);
+}
+
+uint64_t sim_call_clock(void)
+{
+	return clock_fn ? clock_fn() : sim_now();
+}
+
 int simCuptiEnabled(int kind)
 {
-	return enabled >> kind & 1;
+	int call = kind == CUPTI_ACTIVITY_KIND_RUNTIME || kind == CUPTI_ACTIVITY_KIND_DRIVER;
+
+	return (enabled >> kind & 1) || (call && any_call(kind == CUPTI_ACTIVITY_KIND_RUNTIME));
 }
 
 int cuptiGetThreadIdType(int *type)
@@ -214,7 +259,8 @@ static int have_room(size_t bytes)
 void sim_note(int kind, const void *record, size_t bytes, uint64_t ends)
 {
 	pthread_mutex_lock(&lock);
-	int on = enabled >> kind & 1;
+	int call = kind == CUPTI_ACTIVITY_KIND_RUNTIME || kind == CUPTI_ACTIVITY_KIND_DRIVER;
+	int on = call || (enabled >> kind & 1); /* who makes calls has asked */
 	if (on && have_room(bytes)) {
 		memcpy(open_buffer.at + open_buffer.used, record, bytes);
 		open_buffer.used += bytes;

@@ -130,6 +130,8 @@ void sim_convert(uint8_t *buffer, size_t used, uint64_t offset)
 	for (uint8_t *r = NULL; (r = step(buffer, used, r)) != NULL;) {
 		uint32_t kind;
 		memcpy(&kind, r, 4);
+		if (kind == CUPTI_ACTIVITY_KIND_RUNTIME || kind == CUPTI_ACTIVITY_KIND_DRIVER)
+			continue; /* have what the clock said */
 		struct place p = place_of(kind);
 		convert_at(r + p.start, offset);
 		if (p.end)
@@ -168,17 +170,32 @@ static void note(uint8_t *r, uint32_t kind, uint64_t start, uint64_t end)
 		sim_note((int)kind, r, size_of(kind), end);
 }
 
-static void note_call(uint32_t kind, uint32_t cbid, uint32_t correlation, uint64_t start)
+/* A call that is under way. */
+struct call {
+	uint32_t kind, cbid;
+	uint64_t start; /* as the registered clock has it; 0: not reported */
+};
+
+static struct call begin_call(uint32_t kind, uint32_t cbid)
+{
+	uint64_t start = sim_call_is_on((int)kind, cbid) ? sim_call_clock() : 0;
+
+	return (struct call){kind, cbid, start};
+}
+
+static void end_call(const struct call *c, uint32_t correlation)
 {
 	uint8_t r[LONGEST] = {0};
 	uint32_t pid = (uint32_t)getpid();
 	uint32_t tid = sim_thread_ids() ? (uint32_t)syscall(SYS_gettid) : (uint32_t)pthread_self();
 
-	PUT(4, cbid);
+	if (!c->start)
+		return;
+	PUT(4, c->cbid);
 	PUT(24, pid);
 	PUT(28, tid);
 	PUT(32, correlation);
-	note(r, kind, start, sim_now());
+	note(r, c->kind, c->start, sim_call_clock());
 }
 
 static uint32_t next_correlation(void)
@@ -190,6 +207,8 @@ static uint32_t next_correlation(void)
 
 uint32_t simCudaKernel(const char *name, uint32_t device, uint32_t stream, uint64_t ns)
 {
+	struct call runtime = begin_call(CUPTI_ACTIVITY_KIND_RUNTIME, CBID_LAUNCH);
+	struct call driver = begin_call(CUPTI_ACTIVITY_KIND_DRIVER, CBID_DRIVER_LAUNCH);
 	uint8_t r[LONGEST] = {0};
 	uint32_t id = next_correlation();
 	uint64_t now = sim_now();
@@ -199,13 +218,14 @@ uint32_t simCudaKernel(const char *name, uint32_t device, uint32_t stream, uint6
 	PUT(92, id);
 	PUT(104, name);
 	note(r, CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, now, now + ns);
-	note_call(CUPTI_ACTIVITY_KIND_DRIVER, CBID_DRIVER_LAUNCH, id, now);
-	note_call(CUPTI_ACTIVITY_KIND_RUNTIME, CBID_LAUNCH, id, now);
+	end_call(&driver, id);
+	end_call(&runtime, id);
 	return id;
 }
 
 void simCudaMemcpy(uint32_t device, uint32_t stream, uint8_t kind, uint64_t bytes, uint64_t ns)
 {
+	struct call runtime = begin_call(CUPTI_ACTIVITY_KIND_RUNTIME, CBID_COPY);
 	uint8_t r[LONGEST] = {0}, async = 1;
 	uint32_t id = next_correlation();
 	uint64_t now = sim_now();
@@ -218,11 +238,12 @@ void simCudaMemcpy(uint32_t device, uint32_t stream, uint8_t kind, uint64_t byte
 	PUT(40, stream);
 	PUT(peer ? 60 : 44, id);
 	note(r, peer ? CUPTI_ACTIVITY_KIND_MEMCPY2 : CUPTI_ACTIVITY_KIND_MEMCPY, now, now + ns);
-	note_call(CUPTI_ACTIVITY_KIND_RUNTIME, CBID_COPY, id, now);
+	end_call(&runtime, id);
 }
 
 void simCudaMemset(uint32_t device, uint32_t stream, uint32_t value, uint64_t bytes)
 {
+	struct call runtime = begin_call(CUPTI_ACTIVITY_KIND_RUNTIME, CBID_SET);
 	uint8_t r[LONGEST] = {0};
 	uint32_t id = next_correlation();
 	uint64_t now = sim_now();
@@ -233,7 +254,7 @@ void simCudaMemset(uint32_t device, uint32_t stream, uint32_t value, uint64_t by
 	PUT(40, stream);
 	PUT(44, id);
 	note(r, CUPTI_ACTIVITY_KIND_MEMSET, now, now + 100);
-	note_call(CUPTI_ACTIVITY_KIND_RUNTIME, CBID_SET, id, now);
+	end_call(&runtime, id);
 }
 
 void simCudaMemory(uint32_t device, int released, uint32_t kind, uint64_t address, uint64_t bytes)

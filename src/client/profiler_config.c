@@ -85,6 +85,8 @@ static void add_levels(const struct nputrace_config *c, struct buf *out)
 	add_bool(out, "PROFILE_L2_CACHE", c->l2_cache);
 	add_bool(out, "PROFILE_OP_ATTR", c->op_attr);
 	add_bool(out, "PROFILE_MSPROF_TX", c->msprof_tx);
+	if (c->attribute)
+		buf_add_str(next_line(out), "SONDE_ATTRIBUTE=true");
 	if (c->gc_given) {
 		buf_add_str(out, "\nPROFILE_GC_DETECT_THRESHOLD=");
 		config_add_float(out, c->gc_threshold_ms);
@@ -136,6 +138,8 @@ void npu_monitor_config_text(const struct npu_monitor_config *c, struct buf *out
 	buf_addf(next_line(out), "JSONL_ROTATE_LOG_LINES=%s", c->rotate_lines);
 	buf_addf(next_line(out), "JSONL_ROTATE_LOG_FILES=%s", c->rotate_files);
 	buf_addf(next_line(out), "NPU_MONITOR_FILTER=%s", c->filter);
+	if (c->attribute)
+		buf_add_str(next_line(out), "SONDE_ATTRIBUTE=true");
 	if (c->lease)
 		buf_addf(next_line(out), "SONDE_LEASE=%" PRIu64, c->lease);
 }

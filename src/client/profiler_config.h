@@ -45,6 +45,7 @@ struct nputrace_config {
 	bool analyse, async_mode;
 	unsigned profiler_level, aic_metrics;
 	bool l2_cache, op_attr, msprof_tx;
+	bool attribute; /* to modules and lines */
 	bool gc_given;
 	float gc_threshold_ms;
 	unsigned data_simplification; /* of nputrace_true_false */
@@ -66,6 +67,7 @@ struct npu_monitor_config {
 	unsigned export_type;
 	char rotate_lines[16], rotate_files[16];
 	const char *filter;
+	bool attribute; /* to modules and lines */
 	uint64_t lease; /* of the client that renews the duration; 0: none */
 };
 void npu_monitor_config_text(const struct npu_monitor_config *c, struct buf *out);

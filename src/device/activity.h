@@ -31,6 +31,10 @@ struct activity_source {
 	uint64_t (*lost)(void);
 	/* What it could not do, in words for people; "": all is well. */
 	const char *(*trouble)(void);
+	/* From the next start or change on: launches are reported, too (collect_launch()), and
+	 * each thread that launches something says what for (collect_work_launch()). NULL: it
+	 * cannot. */
+	void (*attribute)(bool on);
 	/* Another tool in this process uses the library: nothing is reported until it is done. */
 	bool (*is_paused)(void);
 };

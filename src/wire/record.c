@@ -37,6 +37,8 @@ static const struct {
 	[REC_CONTEXT] = {sizeof(struct rec_context), 0},
 	[REC_GPU] = {sizeof(struct rec_gpu), offsetof(struct rec_gpu, len)},
 	[REC_LIBRARY] = {sizeof(struct rec_library), offsetof(struct rec_library, len)},
+	[REC_WORK] = {sizeof(struct rec_work), 0},
+	[REC_LAUNCH] = {sizeof(struct rec_launch), 0},
 };
 
 static size_t text_len(const struct rec *r)

@@ -72,6 +72,8 @@ enum rec_type {
 	REC_CONTEXT = 29, /* rec_context: begins, or ends with all that was allocated in it */
 	REC_GPU = 30, /* rec_gpu + text: a device that the job's driver has shown it */
 	REC_LIBRARY = 31, /* rec_library + text: which asks the driver for memory */
+	REC_WORK = 32, /* rec_work: whose work a thread launches from now on */
+	REC_LAUNCH = 33, /* rec_launch: when and by which thread a device got its work */
 	REC_TYPE_END,
 };
 
@@ -323,6 +325,40 @@ struct rec_layer {
 	uint64_t bytes; /* of the tensor; 0: not known */
 	uint8_t kind;
 	uint8_t reserved[7];
+};
+
+enum rec_work_kind {
+	WORK_FORWARD = 0, /* of a module, or of none; `sequence`: operations from this number on */
+	WORK_BACKWARD = 1, /* the gradient of the operation with this number */
+};
+
+/* Of `sequence`: the thread that counts, above the number itself. */
+#define WORK_THREAD_SHIFT 48
+#define WORK_NO_SEQUENCE UINT64_MAX
+
+/*
+ * Which module and which line of the user's program the work belongs to that this thread launches
+ * from now on, until the next such record. Autograd numbers the operations of each thread; the
+ * gradient of one is computed later, by any thread, and belongs to the module and line of the
+ * operation.
+ */
+struct rec_work {
+	struct rec head;
+	uint64_t wall_ns; /* CLOCK_REALTIME, as launches have it */
+	uint64_t layer; /* as in rec_layer; 0: no module */
+	uint64_t sequence; /* WORK_NO_SEQUENCE: not known */
+	uint32_t line; /* id of a rec_python; 0: not known */
+	uint8_t kind; /* enum rec_work_kind */
+	uint8_t reserved[3];
+};
+
+/* A call that gives work to a device; that work has the same correlation. */
+struct rec_launch {
+	struct rec head;
+	uint64_t wall_ns;
+	uint64_t correlation;
+	uint32_t tid;
+	uint32_t reserved;
 };
 
 enum rec_oom_limit { OOM_NO_LIMIT = 0, OOM_LIMIT_SPACE = 1, OOM_LIMIT_DATA = 2 }; /* RLIMIT_… */
@@ -804,6 +840,8 @@ _Static_assert(sizeof(struct rec_vmm) == 56, "rec_vmm changed size");
 _Static_assert(sizeof(struct rec_context) == 32, "rec_context changed size");
 _Static_assert(sizeof(struct rec_gpu) == 64, "rec_gpu changed size");
 _Static_assert(sizeof(struct rec_library) == 24, "rec_library changed size");
+_Static_assert(sizeof(struct rec_work) == 48, "rec_work changed size");
+_Static_assert(sizeof(struct rec_launch) == 40, "rec_launch changed size");
 
 /* Bytes of a record with `len` bytes of text behind `fixed` bytes. */
 static inline uint16_t rec_size(size_t fixed, size_t len)

@@ -301,6 +301,7 @@ const char *monitor_request_read(const char *text, size_t len, struct monitor_re
 	if (request_find(text, len, "SONDE_LEASE", &t) &&
 	    (!request_number(&t, INT64_MAX, &out->lease) || !out->lease || !out->duration_ms))
 		return "SONDE_LEASE";
+	out->attribute = request_find(text, len, "SONDE_ATTRIBUTE", &t) && request_is(&t, "true");
 	read_rotation(text, len, out);
 	return NULL;
 }
@@ -414,6 +415,7 @@ const char *trace_request_read(const char *text, size_t len, struct trace_reques
 	out->domain_exclude = find_words(text, len, "PROFILE_MSTX_DOMAIN_EXCLUDE");
 	if (find_flag(text, len, "PROFILE_IS_RANK"))
 		out->ranks = find_words(text, len, "PROFILE_RANK_LIST");
+	out->attribute = find_flag(text, len, "SONDE_ATTRIBUTE");
 	out->others_left_out = find_flag(text, len, "SONDE_OTHERS_LEFT_OUT");
 	return NULL;
 }

@@ -58,6 +58,7 @@ struct monitor_request {
 	struct request_text filter;
 	uint32_t jsonl_lines; /* per file; 0: not said */
 	int32_t jsonl_files; /* kept, -1 all of them; 0: not said */
+	bool attribute; /* SONDE_ATTRIBUTE: to modules and lines */
 	uint64_t lease; /* SONDE_LEASE: who renews the duration, or lets it end; 0: nobody */
 	struct request_text daemon; /* SONDE_DAEMON: where metrics go, as the guest adds it; see
 				     wire/request.c */
@@ -77,6 +78,7 @@ struct trace_request {
 	uint32_t host_sys; /* enum request_host_sys */
 	struct request_text domain_include, domain_exclude; /* empty: all */
 	struct request_text ranks; /* empty: all */
+	bool attribute; /* SONDE_ATTRIBUTE: to modules and lines */
 	bool others_left_out; /* SONDE_OTHERS_LEFT_OUT: not every process was asked */
 };
 enum request_host_sys {

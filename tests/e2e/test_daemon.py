@@ -485,7 +485,7 @@ def as_first(build, tmp_path):
 
 def test_first_process_ends_on_request(as_first):
     p, first = as_first
-    assert state(first) == "S"
+    wait_until(lambda: state(first) == "S", "it to wait for requests")
     os.kill(first, signal.SIGHUP)
     os.kill(first, signal.SIGTERM)
     assert p.wait(DEADLINE_S) == 0

@@ -4,11 +4,12 @@
 import json
 import re
 import collections
+import subprocess
 import sys
 
 import dumpcheck
 import pytest
-from recording import wait_finished
+from recording import clean_env, wait_finished
 
 POOLS = {"pta": {"HAL", "PTA", "PTA_WORKSPACE"}, "mindspore": {"HAL", "MindSpore"}}
 POOLS.update({"atb": {"HAL", "ATB"}, "hal": {"HAL"}})
@@ -29,6 +30,24 @@ def test_pools(record, pool, form):
     assert not [r for r in blocks(got.rows) if "shadow" in r.attr], "everything is freed by itself"
     plain = record.plain(*args)
     assert (got.stdout, got.stderr, got.returncode) == (plain.stdout, plain.stderr, 0)
+
+
+def test_the_last_line_is_in_a_log(build, tmp_path):
+    """A file is for people; --quiet leaves it out, and a pipe may be read by a script."""
+    said = " events recorded, none lost"
+    record = [build / "bin/sonde", "mem", "record"]
+    for command, options, expected in (
+        ([build / "bin/msmemscope"], [], True),
+        ([build / "bin/msmemscope"], ["--quiet"], False),
+        ([build / "bin/msmemscope"], ["--report=off"], False),
+        (record, [], True),
+        (record, ["--quiet"], False),
+    ):
+        words = [*command, *options, "--device=cpu", "-o", tmp_path / "out", "--", "/bin/true"]
+        with open(tmp_path / "log", "w+") as log:
+            subprocess.run(words, stderr=log, check=True, env=clean_env(tmp_path), timeout=60)
+            log.seek(0)
+            assert (said in log.read()) == expected, words
 
 
 @pytest.mark.parametrize("way", ["option", "command"])

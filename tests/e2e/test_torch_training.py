@@ -136,7 +136,7 @@ def test_no_leak_no_finding(jobs, torch):
 @pytest.mark.parametrize("torch", NEWEST)
 def test_leak_below_the_command(jobs, torch):
     """Every block of the process is followed, not only tensors."""
-    cli = ["--device=cpu", "--call-stack=python:10", "--collect-mode=deferred"]
+    cli = ["--device=cpu", "--call-stack=python:10", "--collect-mode=deferred", "--format=none"]
     left = train(jobs, torch, "list", "package", cli=cli)
     assert (left.returncode, left.stdout) == (0, unrecorded(torch)), left
     check_list(jobs, left)

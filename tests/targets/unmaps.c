@@ -20,6 +20,8 @@ static struct range {
 	uint64_t from, to;
 } unknown[MAX];
 static unsigned nunknown;
+static pthread_barrier_t at_taking; /* before and after */
+static int waits;
 
 /* What is shared and not ours: this program shares nothing. */
 static void find_unknown(void)
@@ -71,6 +73,20 @@ static void *churn(void *arg)
 	return arg;
 }
 
+/*
+ * Goes on meanwhile. Where it is looked at who writes, it waits: what a thread has begun to write when its
+ * memory is replaced, it ends, and nobody can keep it from that.
+ */
+static void *churn_beside(void *arg)
+{
+	churn(arg);
+	if (waits) {
+		pthread_barrier_wait(&at_taking);
+		pthread_barrier_wait(&at_taking);
+	}
+	return churn(arg);
+}
+
 /* Nobody else writes to what is ours. */
 static int is_intact(const struct range *r)
 {
@@ -90,12 +106,18 @@ int main(int argc, char **argv)
 		return 98;
 	churn(NULL);
 	find_unknown();
-	pthread_create(&other, NULL, churn, NULL);
+	waits = !strcmp(argv[1], "replace");
+	pthread_barrier_init(&at_taking, NULL, 2);
+	pthread_create(&other, NULL, churn_beside, NULL);
+	if (waits)
+		pthread_barrier_wait(&at_taking);
 	for (unsigned i = 0; i < nunknown; i++)
 		take(&unknown[i], argv[1]);
+	if (waits)
+		pthread_barrier_wait(&at_taking);
 	churn(NULL);
 	pthread_join(other, NULL);
-	if (!strcmp(argv[1], "replace"))
+	if (waits)
 		for (unsigned i = 0; i < nunknown; i++)
 			if (!is_intact(&unknown[i]))
 				return 96;

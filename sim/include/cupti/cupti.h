@@ -50,6 +50,8 @@ int cuptiActivityRegisterCallbacks(CUpti_BuffersCallbackRequestFunc request,
 int cuptiActivityRegisterTimestampCallback(CUpti_TimestampCallbackFunc clock);
 int cuptiActivityEnable(int kind);
 int cuptiActivityDisable(int kind);
+int cuptiActivityEnableRuntimeApi(uint32_t cbid, uint8_t on);
+int cuptiActivityEnableDriverApi(uint32_t cbid, uint8_t on);
 int cuptiActivityFlushAll(uint32_t flag);
 int cuptiActivityGetNextRecord(uint8_t *buffer, size_t valid, void **record);
 int cuptiActivityGetNumDroppedRecords(void *context, uint32_t stream, size_t *out);

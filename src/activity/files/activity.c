@@ -170,6 +170,40 @@ uint32_t activity_fields_of(uint8_t kind, uint8_t place)
 	}
 }
 
+const char *activity_owner_text(const struct activity *a, enum activity_field_id id)
+{
+	const struct activity_owner *o = a->owner;
+
+	if (!o)
+		return "";
+	switch (id) {
+	case FIELD_LINE:
+		return o->line;
+	case FIELD_MODEL:
+		return o->model;
+	case FIELD_MODULE:
+		return o->module;
+	case FIELD_MODULE_CLASS:
+		return o->module_class;
+	default:
+		return o->backward ? "backward" : "forward";
+	}
+}
+
+uint32_t activity_owner_fields(const struct activity *a)
+{
+	static const enum activity_field_id texts[] = {FIELD_LINE, FIELD_MODEL, FIELD_MODULE,
+						       FIELD_MODULE_CLASS, FIELD_PASS};
+	uint32_t fields = 0;
+
+	if (!a->owner)
+		return 0;
+	for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
+		if (activity_owner_text(a, texts[i])[0])
+			fields |= 1u << texts[i];
+	return fields;
+}
+
 const char *activity_word(const struct activity *a, enum activity_field_id id)
 {
 	switch (id) {
@@ -227,5 +261,24 @@ int activity_file_new(const char *dir, const struct activity_origin *who, const 
 				*err = why;
 			return fd;
 		}
+	}
+}
+
+const char *activity_category(const struct activity *a)
+{
+	switch (a->kind) {
+	case ACTIVITY_KERNEL:
+	case ACTIVITY_COMMUNICATION:
+		return "kernel";
+	case ACTIVITY_MEMCPY:
+		return "gpu_memcpy";
+	case ACTIVITY_MEMSET:
+		return "gpu_memset";
+	case ACTIVITY_RUNTIME_API:
+		return "cuda_runtime";
+	case ACTIVITY_MARKER:
+		return a->place == ACTIVITY_ON_DEVICE ? "gpu_user_annotation" : "user_annotation";
+	default:
+		return activity_is_api(a->kind) ? "cuda_driver" : "cpu_op";
 	}
 }

@@ -15,6 +15,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Whose work an activity is: --attribute. Texts as those of an activity; "": none. */
+struct activity_owner {
+	const char *model; /* its class */
+	const char *module; /* "transformer.h.3.mlp.c_fc"; "optimizer"; of a model as a whole its class */
+	const char *module_class;
+	const char *line; /* "train_step (/srv/job/train.py:18)" */
+	bool backward; /* its gradients are computed */
+};
+
 struct activity {
 	uint64_t start_ns, end_ns; /* wall clock; an instantaneous mark: both the same */
 	uint64_t correlation; /* of a marker its id */
@@ -30,6 +39,8 @@ struct activity {
 	uint8_t place; /* enum activity_place */
 	uint8_t flag, async;
 	uint16_t data_type;
+	bool attributed; /* is it known who may own it? */
+	const struct activity_owner *owner; /* NULL: nobody, as far as is known */
 };
 
 /* Of one that has no texts and no device. */
@@ -140,8 +151,13 @@ void activity_chrome_thread(struct activity_writer *w, int64_t pid, int64_t tid,
 	X(END, "endNs", "End(us)", NUMBER, end_ns)                                                 \
 	X(ID, "id", "ID", NUMBER, correlation)                                                     \
 	X(KIND, "kind", "Kind", WORD, kind)                                                        \
+	X(LINE, "line", "Line", OWNER, owner)                                                      \
+	X(MODEL, "model", "Model", OWNER, owner)                                                   \
+	X(MODULE, "module", "Module", OWNER, owner)                                                \
+	X(MODULE_CLASS, "moduleClass", "Module Class", OWNER, owner)                               \
 	X(NAME, "name", "Name", TEXT, name)                                                        \
 	X(OPERATION, "operation", "Operation", WORD, flag)                                         \
+	X(PASS, "pass", "Pass", OWNER, owner)                                                      \
 	X(PID, "processId", "Pid", NUMBER_32, pid)                                                 \
 	X(SOURCE, "sourceKind", "SourceKind", WORD, place)                                         \
 	X(START, "startNs", "Start(us)", NUMBER, start_ns)                                         \
@@ -155,7 +171,15 @@ enum activity_field_id { ACTIVITY_FIELDS(ACTIVITY_FIELD_ID) FIELDS };
 #define FIELD_BIT(id) (1u << FIELD_##id)
 
 /* WORD: one of a few words, see activity_word(). */
-enum field_type { FIELD_NUMBER, FIELD_NUMBER_32, FIELD_TEXT, FIELD_WORD, FIELD_BOOL };
+/* OWNER: a text about whose work it is, see activity_owner_text(). */
+enum field_type {
+	FIELD_NUMBER,
+	FIELD_NUMBER_32,
+	FIELD_TEXT,
+	FIELD_WORD,
+	FIELD_BOOL,
+	FIELD_OWNER
+};
 
 struct activity_field {
 	const char *key, *title;
@@ -167,6 +191,12 @@ extern const struct activity_field activity_fields[FIELDS];
 
 /* The FIELD_BIT()s of a kind, of a marker on the host or on a device; 0: there is no such kind. */
 uint32_t activity_fields_of(uint8_t kind, uint8_t place);
+/* Those that say whose work it is; of one that is nobody's there are none. */
+#define ACTIVITY_OWNER_FIELDS                                                                      \
+	(FIELD_BIT(LINE) | FIELD_BIT(MODEL) | FIELD_BIT(MODULE) | FIELD_BIT(MODULE_CLASS) |        \
+	 FIELD_BIT(PASS))
+uint32_t activity_owner_fields(const struct activity *a);
+const char *activity_owner_text(const struct activity *a, enum activity_field_id id);
 
 /* Of a NUMBER, NUMBER_32 or a byte; of a TEXT. */
 static inline uint64_t activity_number(const struct activity *a, enum activity_field_id id)
@@ -206,6 +236,9 @@ bool activity_copy_kind_find(const char *name, uint8_t *out);
 /* The name, or what stands for it where a kind has none: "memcpy HtoD", "memset", "release". The
  * same pointer for the same text. */
 const char *activity_label(const struct activity *a);
+
+/* As PyTorch's profiler calls such events: "kernel", "gpu_memcpy" …; readers of its traces go by that. */
+const char *activity_category(const struct activity *a);
 
 bool activity_is_api(uint8_t kind);
 /* Of a kind and at a place that has a device. */

@@ -113,6 +113,9 @@ static void add_value(struct buf *b, const struct activity *a, enum activity_fie
 		      struct buf *scratch)
 {
 	switch (activity_fields[id].type) {
+	case FIELD_OWNER:
+		json_text_add(b, activity_owner_text(a, id), scratch);
+		break;
 	case FIELD_TEXT:
 		json_text_add(b, activity_text(a, id), scratch);
 		break;
@@ -131,6 +134,7 @@ static void add_line(struct activity_writer *w, const struct activity *a, uint32
 {
 	char open = '{';
 
+	fields |= activity_owner_fields(a);
 	for (; fields; fields &= fields - 1) {
 		enum activity_field_id id = (enum activity_field_id)__builtin_ctz(fields);
 

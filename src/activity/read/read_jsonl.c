@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 #include "activity/files/activity.h"
 #include "activity/read/read.h"
+#include "activity/owners/owners.h"
 #include "base/containers/buf.h"
 #include "base/containers/intern.h"
 #include "base/fs.h"
@@ -417,6 +418,31 @@ static int set_place(const struct line *l, struct activity *out, struct err *err
 	return 0;
 }
 
+static const char *owner_text(const struct line *l, const char *key)
+{
+	const struct member *m = line_find(l, key);
+
+	return m && m->type == VALUE_TEXT && m->text_len <= MAX_TEXT ? interned(m) : intern("", 0);
+}
+
+/* Where somebody has attributed it, there is a "pass". */
+static void set_owner(const struct line *l, struct activity *out)
+{
+	const struct member *m = line_find(l, activity_fields[FIELD_PASS].key);
+
+	if (!m || m->type != VALUE_TEXT)
+		return;
+	struct activity_owner o = {
+		.model = owner_text(l, activity_fields[FIELD_MODEL].key),
+		.module = owner_text(l, activity_fields[FIELD_MODULE].key),
+		.module_class = owner_text(l, activity_fields[FIELD_MODULE_CLASS].key),
+		.line = owner_text(l, activity_fields[FIELD_LINE].key),
+		.backward = !strcmp(owner_text(l, activity_fields[FIELD_PASS].key), "backward"),
+	};
+	out->attributed = true;
+	out->owner = owner_find(&o);
+}
+
 int activity_read_line(const char *line, size_t len, struct activity *out,
 		       struct activity_about *about, struct err *err)
 {
@@ -437,6 +463,8 @@ int activity_read_line(const char *line, size_t len, struct activity *out,
 	uint32_t fields = activity_fields_of(out->kind, out->place);
 	for (; r == 0 && fields; fields &= fields - 1)
 		r = set_field(&l, (enum activity_field_id)__builtin_ctz(fields), out, err);
+	if (r == 0 && out->place == ACTIVITY_ON_DEVICE)
+		set_owner(&l, out);
 	if (r == 0 && out->kind == ACTIVITY_MARKER)
 		out->flag =
 			out->start_ns == out->end_ns ? ACTIVITY_MARK_INSTANT : ACTIVITY_MARK_START;

@@ -55,6 +55,7 @@ static int on_activity(void *arg, const struct activity *a)
 	struct sum_name *n = find_name(s, a);
 	enum split_part part = split_part_of(a);
 
+	owner_times_add(&s->owners, a);
 	r->kinds |= UINT64_C(1) << a->kind;
 	s->kind_count[a->kind]++;
 	s->kind_ns[a->kind] += ns;
@@ -228,6 +229,7 @@ bool sum_is_work(const struct sum_name *n)
 
 void activity_sum_release(struct activity_sum *s)
 {
+	owner_times_release(&s->owners);
 	for (size_t i = 0; i < s->nnames; i++)
 		histogram_release(&s->names[i].times);
 	for (size_t i = 0; i < s->nranks; i++) {

@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "activity/live/histogram.h"
+#include "activity/owners/owners.h"
 #include "activity/read/read.h"
 #include "activity/steps/step_split.h"
 #include "base/containers/hmap.h"
@@ -59,6 +60,7 @@ struct activity_sum {
 	struct sum_name *names; /* after activity_sum_finish() by total time, the most first */
 	size_t nnames, names_cap;
 	struct hmap by_name;
+	struct owner_times owners;
 	uint64_t kind_count[ACTIVITY_KIND_END], kind_ns[ACTIVITY_KIND_END];
 };
 

@@ -50,6 +50,7 @@ static void set_filter(struct open_window *f)
 {
 	bool trace = f->w.kind == REQUEST_TRACE;
 
+	f->attributes = trace ? f->w.trace.attribute : f->w.monitor.attribute;
 	f->kinds = trace ? UINT32_MAX : f->w.monitor.kinds;
 	f->filter = trace ? (struct request_text){"", 0} : f->w.monitor.filter;
 	open_window_reset_filter(f);
@@ -275,7 +276,8 @@ static void add_mark(struct open_window *f, const struct rec_activity *r, struct
 	f->w.incomplete = f->marks.dropped + f->marks.malformed;
 }
 
-void open_window_add(struct open_window *f, const struct rec_activity *r)
+void open_window_add(struct open_window *f, const struct rec_activity *r,
+		     const struct activity_owner *owner)
 {
 	struct texts *names = f->w.names;
 	struct activity a;
@@ -303,6 +305,8 @@ void open_window_add(struct open_window *f, const struct rec_activity *r)
 	a.flag = r->flag;
 	a.async = r->async;
 	a.data_type = r->data_type;
+	a.attributed = f->attributes && r->place == ACTIVITY_ON_DEVICE;
+	a.owner = f->attributes ? owner : NULL;
 	set_place(r, &a);
 	if (r->kind == ACTIVITY_COMMUNICATION) {
 		a.more = texts_find(names, r->more)->text;

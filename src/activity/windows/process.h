@@ -5,6 +5,7 @@
 
 #include "activity/live/daemon_queue.h"
 #include "activity/live/top_report.h"
+#include "activity/windows/attribution.h"
 #include "activity/windows/marks.h"
 #include "activity/windows/names.h"
 #include "activity/windows/window.h"
@@ -29,6 +30,7 @@ struct open_window {
 	struct open_window *next;
 	bool failed; /* it writes nothing */
 	struct top *top; /* what `sonde top` is sent of a monitor; NULL: it is a trace */
+	bool attributes; /* to modules and lines */
 	uint32_t kinds; /* that it wants */
 	struct request_text filter;
 	struct filter_answers answers[ACTIVITY_KIND_END];
@@ -58,6 +60,8 @@ struct process {
 	struct senders *senders; /* of all processes */
 	struct buf ahead; /* records REC_ACTIVITY: a window that goes on here has not come yet */
 	uint64_t too_many_ahead; /* for which there was no room */
+	struct attribution *attribution; /* NULL: no window wants it */
+	struct buf held; /* records REC_ACTIVITY whose launches have not been reported yet */
 };
 
 /* 0 and the end of time are what a sum that does not fit becomes. */
@@ -76,7 +80,9 @@ void process_open_window(struct process *p, const struct window *w);
 void process_change_window(struct process *p, struct open_window *f);
 void process_close_window(struct process *p, struct open_window *f, bool killed);
 
-void open_window_add(struct open_window *f, const struct rec_activity *r);
+/* owner: NULL: nobody, or it is not known. */
+void open_window_add(struct open_window *f, const struct rec_activity *r,
+		     const struct activity_owner *owner);
 /* The answers of the filter are forgotten. */
 void open_window_reset_filter(struct open_window *f);
 

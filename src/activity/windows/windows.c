@@ -53,6 +53,89 @@ static struct process *find_proc(struct activities *a, uint32_t number)
 	return p;
 }
 
+/* --- whose work it is --- */
+
+#define HELD_NS 2000000000ull /* longer than the monitor takes to fetch what the vendor has noted */
+#define MAX_HELD_BYTES (8u << 20)
+
+static void deliver_activity(struct activities *a, struct process *p, const struct rec_activity *r,
+			     const struct activity_owner *owner)
+{
+	for (struct open_window *f = p->windows; f; f = f->next)
+		open_window_add(f, r, owner);
+	a->seen++;
+}
+
+/* Those whose launches are known by now, and those that were reported before `ns`. */
+static void deliver_held(struct activities *a, struct process *p, uint64_t ns)
+{
+	const struct activity_owner *owner;
+	size_t kept = 0;
+
+	for (size_t at = 0; at < p->held.len;) {
+		struct rec_activity r;
+		memcpy(&r, p->held.data + at, sizeof(r));
+		at += sizeof(r);
+		if (attribution_find(p->attribution, r.correlation, &owner) || r.head.time_ns < ns) {
+			deliver_activity(a, p, &r, owner);
+			continue;
+		}
+		memmove(p->held.data + kept, &r, sizeof(r));
+		kept += sizeof(r);
+	}
+	p->held.len = kept;
+}
+
+static void on_activity(struct activities *a, struct process *p, const struct rec_activity *r)
+{
+	const struct activity_owner *owner = NULL;
+	bool waits = p->attribution && r->place == ACTIVITY_ON_DEVICE && r->correlation &&
+		     r->kind != ACTIVITY_MARKER &&
+		     !attribution_find(p->attribution, r->correlation, &owner);
+
+	if (!waits) {
+		deliver_activity(a, p, r, owner);
+		return;
+	}
+	if (p->held.len + sizeof(*r) > MAX_HELD_BYTES)
+		deliver_held(a, p, r->head.time_ns > HELD_NS / 4 ? r->head.time_ns - HELD_NS / 4 : 0);
+	if (p->held.len + sizeof(*r) > MAX_HELD_BYTES)
+		deliver_held(a, p, UINT64_MAX);
+	buf_add(&p->held, r, sizeof(*r));
+}
+
+/* From the first window on that wants it: places of Python that were reported before count, too. */
+static void begin_attribution(struct process *p)
+{
+	p->attribution = attribution_new();
+	for (size_t at = 0; at < p->places.len;) {
+		const struct rec *r = (const struct rec *)(p->places.data + at);
+		attribution_place(p->attribution, (const struct rec_python *)r);
+		at += r->size;
+	}
+}
+
+static bool wants_attribution(const struct process *p)
+{
+	for (const struct open_window *f = p->windows; f; f = f->next)
+		if (!f->failed && f->attributes)
+			return true;
+	return false;
+}
+
+static void settle_attribution(struct activities *a, struct process *p)
+{
+	bool wanted = wants_attribution(p);
+
+	if (wanted && !p->attribution)
+		begin_attribution(p);
+	if (wanted || !p->attribution)
+		return;
+	deliver_held(a, p, UINT64_MAX);
+	attribution_free(p->attribution);
+	p->attribution = NULL;
+}
+
 static void forget_proc(struct activities *a, struct process *p)
 {
 	struct process **at = &a->first;
@@ -63,6 +146,7 @@ static void forget_proc(struct activities *a, struct process *p)
 	hmap_remove(&a->procs, p->number);
 	if (a->last_used == p)
 		a->last_used = NULL;
+	deliver_held(a, p, UINT64_MAX);
 	while (p->windows)
 		process_close_window(p, p->windows, true);
 	texts_release(&p->names);
@@ -70,6 +154,8 @@ static void forget_proc(struct activities *a, struct process *p)
 	buf_release(&p->groups);
 	buf_release(&p->places);
 	buf_release(&p->ahead);
+	buf_release(&p->held);
+	attribution_free(p->attribution);
 	free(p);
 }
 
@@ -198,7 +284,7 @@ static void replay_ahead(struct process *p, bool goes_on)
 
 	for (size_t at = 0; goes_on && at < p->ahead.len;) {
 		const struct rec *r = (const struct rec *)(p->ahead.data + at);
-		open_window_add(f, (const struct rec_activity *)r);
+		open_window_add(f, (const struct rec_activity *)r, NULL);
 		at += r->size;
 	}
 	if (goes_on)
@@ -292,6 +378,7 @@ static void on_monitor(struct activities *a, struct process *p, const struct rec
 			start_window(a, p, r);
 		else if (f && !p->request_too_long)
 			process_change_window(p, f);
+		settle_attribution(a, p);
 		buf_clear(&p->request);
 		p->request_too_long = false;
 		p->groups_whole = true;
@@ -300,8 +387,10 @@ static void on_monitor(struct activities *a, struct process *p, const struct rec
 		if (len)
 			add_groups(p, text, len);
 		p->groups_whole = true;
+		deliver_held(a, p, UINT64_MAX);
 		if (f)
 			process_close_window(p, f, false);
+		settle_attribution(a, p);
 		return;
 	case MONITOR_LOST:
 		on_lost(p, r);
@@ -358,6 +447,16 @@ static void keep_place(struct process *p, const struct rec *r)
 		buf_add(&p->places, r, r->size);
 }
 
+static void on_attribution(struct process *p, uint32_t tid, const struct rec *r)
+{
+	if (!p->attribution)
+		return;
+	if (r->type == REC_WORK)
+		attribution_work(p->attribution, tid, (const struct rec_work *)r, &p->names);
+	else
+		attribution_launch(p->attribution, (const struct rec_launch *)r);
+}
+
 static void on_record(void *arg, uint32_t proc, uint32_t tid, const struct rec *r)
 {
 	struct activities *a = arg;
@@ -366,11 +465,16 @@ static void on_record(void *arg, uint32_t proc, uint32_t tid, const struct rec *
 	if (!p)
 		return;
 	if (r->type == REC_ACTIVITY) {
-		for (struct open_window *f = p->windows; f; f = f->next)
-			open_window_add(f, (const struct rec_activity *)r);
-		if (!p->windows)
+		if (p->windows) {
+			on_activity(a, p, (const struct rec_activity *)r);
+		} else {
 			keep_ahead(p, r);
-		a->seen++;
+			a->seen++;
+		}
+		return;
+	}
+	if (r->type == REC_WORK || r->type == REC_LAUNCH) {
+		on_attribution(p, tid, r);
 		return;
 	}
 	if (r->type == REC_MONITOR) {
@@ -381,6 +485,8 @@ static void on_record(void *arg, uint32_t proc, uint32_t tid, const struct rec *
 		on_name(p, (const struct rec_name *)r);
 	else if (r->type == REC_PYTHON)
 		keep_place(p, r);
+	if (r->type == REC_PYTHON && p->attribution)
+		attribution_place(p->attribution, (const struct rec_python *)r);
 	for (struct open_window *f = p->windows; f; f = f->next)
 		if (!f->failed && f->w.ops->record)
 			f->w.ops->record(&f->w, tid, r);
@@ -437,13 +543,16 @@ const struct stream_ops activities_stream = {
 
 void activities_tick(struct activities *a, uint64_t now_ns)
 {
-	for (struct process *p = a->first; p; p = p->next)
+	for (struct process *p = a->first; p; p = p->next) {
+		if (p->held.len)
+			deliver_held(a, p, now_ns > HELD_NS ? now_ns - HELD_NS : 0);
 		for (struct open_window *f = p->windows; f; f = f->next) {
 			if (!f->failed && f->w.ops->tick)
 				f->w.ops->tick(&f->w, now_ns);
 			if (f->top)
 				top_tick(f->top, now_ns, f->w.to);
 		}
+	}
 	senders_tick(a->senders, now_ns);
 }
 

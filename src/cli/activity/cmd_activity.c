@@ -29,6 +29,7 @@
 struct show_options {
 	bool json;
 	unsigned top;
+	struct show_by by;
 };
 
 enum format { FORMAT_CHROME, FORMAT_XLSX, FORMAT_CSV, FORMAT_JSONL, FORMAT_DB };
@@ -55,10 +56,17 @@ static int show_files(const struct command *cmd, const struct show_options *o,
 		status = command_fail(cmd, &err, EXIT_FAILED);
 	} else {
 		activity_sum_finish(&sum);
+		bool owners = o->by.by != OWNERS_BY_NONE;
+
 		if (o->json) {
-			status = command_print_json(cmd, activity_show_json(&sum, o->top));
+			status = command_print_json(
+				cmd, owners ? activity_owners_json(&sum, &o->by, o->top)
+					    : activity_show_json(&sum, o->top));
 		} else {
-			activity_show_text(&sum, o->top, &text);
+			if (owners)
+				activity_owners_text(&sum, &o->by, o->top, &text);
+			else
+				activity_show_text(&sum, o->top, &text);
 			status = command_print(cmd, &text);
 		}
 	}
@@ -320,6 +328,12 @@ static const struct opt show_option_rows[] = {
 	COMMAND_HELP_OPTION,
 	COMMAND_JSON_OPTION(struct show_options),
 	COMMAND_TOP_OPTION(struct show_options, "How many names each table has."),
+	OPTION_CHOICE("by", "WHAT", owners_by_names, offsetof(struct show_options, by.by), "name",
+		      "Which: name (kernels, copies, calls), module of the model (equal layers as "
+		      "one: h.*.mlp) or line of the program. The last two need activities that "
+		      "were collected with --attribute."),
+	OPTION_UINT("depth", "N", offsetof(struct show_options, by.depth), 1, 64, NULL,
+		    "With --by=module: parts of a module's path; all of them otherwise."),
 	OPT_END,
 };
 
@@ -342,6 +356,8 @@ static const char *const export_usage[] = {"[options] -o PATH <file or directory
 
 static const struct args_example show_examples[] = {
 	{"where the time of devices went", "sonde activity show /tmp/monitor"},
+	{"which layers of the model, which lines",
+	 "sonde activity show --by=module /tmp/monitor"},
 	{"for another program", "sonde activity show --json --top=100 /tmp/monitor/*.db"},
 	{NULL, NULL},
 };

@@ -12,4 +12,13 @@
 void activity_show_text(const struct activity_sum *s, unsigned top, struct buf *out);
 json_t *activity_show_json(const struct activity_sum *s, unsigned top); /* new */
 
+/* --by module or line. */
+struct show_by {
+	unsigned by; /* enum owners_by */
+	unsigned depth;
+};
+void activity_owners_text(const struct activity_sum *s, const struct show_by *by, unsigned top,
+			  struct buf *out);
+json_t *activity_owners_json(const struct activity_sum *s, const struct show_by *by, unsigned top);
+
 #endif

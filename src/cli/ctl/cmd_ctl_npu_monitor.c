@@ -204,6 +204,10 @@ static const struct opt options[] = {
 		    "MemSet, MemCpy, Communication, AclAPI, NodeAPI, RuntimeAPI."),
 	OPTION_CALL("filter", "FILTER", ctl_value_text, AT(config.filter), NULL,
 		    "Only names with one of these parts, by kind: Kernel:MatMul,Add;API:launch."),
+	OPTION_FLAG("attribute", AT(config.attribute),
+		    "Find out which module of the model and which line of the program launches "
+		    "what devices execute: see 'sonde top --by module', 'sonde activity show "
+		    "--by module'."),
 	OPTION_UINT("process-limit", "N", AT(process_limit), 0, INT32_MAX, NULL,
 		    "At most this many processes of a host get the request; the default is all "
 		    "processes with sonde's monitor, and 3 of those that use a framework's own "

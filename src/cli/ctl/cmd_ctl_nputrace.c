@@ -228,6 +228,9 @@ static const struct opt options[] = {
 		    "Record the modules that call operators."),
 	OPTION_FLAG("l2-cache", AT(config.l2_cache), "Record the L2 cache."),
 	OPTION_FLAG("op-attr", AT(config.op_attr), "Record attributes of operators."),
+	OPTION_FLAG("attribute", AT(config.attribute),
+		    "Record which module of the model and which line of the program launches what "
+		    "devices execute."),
 	OPTION_FLAG("msprof-tx", AT(config.msprof_tx), "Record mstx marks."),
 	OPTION_CALL("mstx-domain-include", "DOMAINS", ctl_value_text, AT(config.domain_include),
 		    "None", "Only marks of these domains."),

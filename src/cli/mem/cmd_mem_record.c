@@ -20,7 +20,7 @@ static const struct args_section sections[] = {
 	 "(events.sonde) and nothing that is made of it: a few bytes for each event. Analyses do "
 	 "not run while the job does, unless --report asks for their findings. When the job has "
 	 "ended, one line says how many events there are, what was lost and where the recording "
-	 "is; --report=off leaves it out where stderr is no terminal."},
+	 "is; --quiet and --report=off leave it out where stderr is no terminal."},
 	MSMEMSCOPE_STATUS_SECTION(""),
 	{"SEE ALSO", "msmemscope(1), sonde-mem(1)"},
 	{NULL, NULL},

@@ -263,6 +263,19 @@ static int run_job(struct job *j)
 	return run_program(j);
 }
 
+/*
+ * Is a last line wanted where stderr is no terminal? A file is a log that people read. What is behind a
+ * pipe may be a script that knows msMemScope: it gets that line only from `sonde mem record`.
+ */
+static bool wants_closing(const struct mem_options *o, bool record)
+{
+	struct stat st;
+
+	if (o->quiet)
+		return false;
+	return record || (fstat(STDERR_FILENO, &st) == 0 && S_ISREG(st.st_mode));
+}
+
 int msmemscope_run(const struct command *cmd, int argc, char **argv)
 {
 	struct job *j = xcalloc(1, sizeof(*j));
@@ -275,11 +288,10 @@ int msmemscope_run(const struct command *cmd, int argc, char **argv)
 		status = command_fail(cmd, &err, EXIT_FAILED);
 		goto out;
 	}
-	if (cmd == &cmd_mem_record) {
+	if (cmd == &cmd_mem_record)
 		j->options.config.format = MEM_NONE;
-		j->options.config.closing = true;
-	}
 	status = command_parse(cmd, &j->args, argc, argv);
+	j->options.config.closing = wants_closing(&j->options, cmd == &cmd_mem_record);
 	if (status < 0)
 		status = j->args.stopped ? show_version() : run_job(j);
 out:

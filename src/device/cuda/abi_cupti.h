@@ -145,6 +145,9 @@ struct cupti {
 	cupti_result (*get_thread_ids)(int *out);
 	cupti_result (*set_thread_ids)(int type);
 	cupti_result (*register_clock)(cupti_clock_fn clock); /* 11.6 and later */
+	/* One call alone is reported, beside what the kinds RUNTIME and DRIVER report. */
+	cupti_result (*runtime_call)(uint32_t cbid, uint8_t on);
+	cupti_result (*driver_call)(uint32_t cbid, uint8_t on);
 };
 
 /* --- NVTX: the table of functions that a tool fills --- */

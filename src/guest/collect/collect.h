@@ -179,6 +179,30 @@ void collect_label(uint8_t kind, uint8_t level, uint64_t addr, const char *label
 void collect_layer(uint8_t kind, uint64_t layer, uint64_t addr, uint64_t bytes)
 	EXPORTED(collect_layer);
 
+/* --- work.c: which module and line the work belongs to that this thread launches --- */
+
+/* Functions and places of libtorch, by which the operation is known whose gradient is computed. */
+struct collect_autograd {
+	uint64_t (*sequence)(void); /* the number of this thread's next operation */
+	uint64_t (*thread)(void); /* who counts */
+	void *(*node)(void); /* what this thread computes the gradient of; NULL: nothing */
+	uint32_t sequence_at, thread_at; /* offsets in a node */
+};
+
+/* Nothing is told before it is on. autograd: stays; NULL: gradients are nobody's. */
+void collect_work_switch(bool on, const struct collect_autograd *autograd)
+	EXPORTED(collect_work_switch);
+/* A module begins or goes on in this thread; 0: none does. line: where the user's program called it,
+ * if nothing inside of it can be the user's own code; 0: that is found out at each launch. */
+void collect_work(uint64_t layer, uint32_t line) EXPORTED(collect_work);
+/* The innermost line of the user's own program in this thread, 0: there is none. For collect_work(),
+ * as long as the epoch is the same. */
+uint32_t collect_users_line(void) EXPORTED(collect_users_line);
+/* This thread is about to launch something, now (CLOCK_REALTIME). */
+void collect_work_launch(uint64_t wall_ns) EXPORTED(collect_work_launch);
+/* A launch as the vendor's library reports it. */
+void collect_launch(uint64_t correlation, uint32_t tid, uint64_t wall_ns) EXPORTED(collect_launch);
+
 /* Kernels. Launches nest (acl calls rt): only the outermost is one launch. */
 bool collect_launch_enter(void) EXPORTED(
 	collect_launch_enter); /* true: this is the outermost; call collect_launch_leave() */
@@ -381,6 +405,8 @@ struct guest_mover;
 void collect_on_move(const struct guest_mover *m) EXPORTED(collect_on_move);
 /* How many steps have ended, by collect_step(); and who wants to know at once. NULL: nobody. */
 uint64_t collect_steps(void) EXPORTED(collect_steps);
+/* So many have ended: for who looks at the arena from outside, as `sonde snap` does. */
+void collect_show_steps(uint64_t ended) EXPORTED(collect_show_steps);
 /* In a Python program: sees to it that the steps of its optimizers are counted. */
 void collect_bring_steps(void) EXPORTED(collect_bring_steps);
 /* The recorder may look at this process' stacks, from outside, if it asks for that; or no longer.

@@ -39,6 +39,7 @@ static struct {
 	uint32_t pid; /* whose this is: what a parent does goes on there, not in a forked child */
 	bool running; /* as the daemon sees it */
 	bool paused; /* another profiler has the device: the source is off, the window stays */
+	bool attribute; /* to modules and lines */
 	uint32_t kinds;
 	uint64_t window;
 	uint64_t until_ns, flush_ns, resume_ns, checked_ns;
@@ -135,6 +136,7 @@ static void source_off(void)
 	if (!now.source)
 		return;
 	source_stop(now.source);
+	attribute_switch(now.source, false);
 	now.lost += now.source->lost();
 	now.source = NULL;
 }
@@ -144,10 +146,12 @@ static int source_on(char *why, size_t cap)
 	now.source = source_find();
 	if (!now.source)
 		return refuse(why, cap, -ENODEV, SOURCE_NONE, NULL, NULL);
+	attribute_switch(now.source, now.attribute);
 	int r = source_start(now.source, now.kinds);
 	const char *trouble = now.source->trouble();
 	if (r < 0) {
 		const char *name = now.source->name;
+		attribute_switch(now.source, false);
 		now.source = NULL;
 		return refuse(why, cap, r, name, " cannot be used: ",
 			      trouble[0] ? trouble
@@ -244,6 +248,7 @@ static int start_window(const struct monitor_request *o, const char *text, size_
 	if (r < 0)
 		return r;
 	now.kinds = o->kinds;
+	now.attribute = o->attribute;
 	now.lost = 0;
 	/* The window is there before the first activity is. */
 	now.window = renew_first(text, len);
@@ -264,9 +269,13 @@ static int start_window(const struct monitor_request *o, const char *text, size_
 static void change_window(const struct monitor_request *o, const char *text, size_t len)
 {
 	renew_change(now.window, text, len);
-	if (now.kinds != o->kinds && now.source)
+	bool same = now.kinds == o->kinds && now.attribute == o->attribute;
+	if (now.attribute != o->attribute)
+		attribute_switch(now.source, o->attribute);
+	if (!same && now.source)
 		(void)source_change(now.source, o->kinds);
 	now.kinds = o->kinds;
+	now.attribute = o->attribute;
 }
 
 /*

@@ -56,6 +56,13 @@ void monitor_gc_heard(bool on) MONITOR_EXPORTED(monitor_gc_heard);
 /* One of them, by the thread that it held up; CLOCK_REALTIME. */
 void monitor_gc_pause(uint64_t start_ns, uint64_t end_ns) MONITOR_EXPORTED(monitor_gc_pause);
 
+/*
+ * --attribute, for the extension that follows the modules of models. Is it wanted? Cheap.
+ */
+bool monitor_attributes(void) MONITOR_EXPORTED(monitor_attributes);
+/* Called by our thread, or one that carries out a request, when that has changed; NULL: nobody. */
+void monitor_on_attribute(void (*fn)(void)) MONITOR_EXPORTED(monitor_on_attribute);
+
 #pragma GCC visibility pop
 
 #endif

@@ -171,6 +171,11 @@ double trace_gc_ms(void);
 void gc_wanted_changed(void);
 bool gc_is_heard(void); /* somebody reports its pauses */
 
+/* --- attribute.c: whose work devices execute --- */
+
+/* With the control's lock, before the source is switched on. */
+void attribute_switch(const struct activity_source *s, bool on);
+
 /* Has it begun? One that only waits for its step can be replaced. */
 bool trace_has_begun(void);
 

@@ -65,6 +65,7 @@ static struct {
 	uint32_t pid; /* whose trace it is: a forked child has none */
 	uint32_t kinds;
 	bool stacks; /* the recorder may look at them */
+	bool attribute; /* to modules and lines */
 	bool paused; /* another had the source, at some time */
 	double gc_ms; /* < 0: not asked for */
 	bool gc_heard; /* somebody listens */
@@ -170,6 +171,7 @@ static void warm_up(void)
 		return;
 	}
 	pending_begin();
+	attribute_switch(t.source, t.attribute);
 	if (source_start(t.source, t.kinds) < 0) {
 		print_notice("nputrace: ", t.source->name, ": ", t.source->trouble());
 		window_note(t.window, "PROFILE_ACTIVITIES", t.source->trouble());
@@ -192,6 +194,7 @@ static void arm_trace(const struct trace_request *o, int64_t current)
 	t.gc_ms = o->gc_ms;
 	t.gc_heard = false;
 	t.stacks = o->stack;
+	t.attribute = o->attribute;
 	atomic_store(&t.warm, false);
 	atomic_store(&t.waited, false);
 	atomic_store(&t.begun_ns, 0);
@@ -400,6 +403,7 @@ void trace_end(uint32_t wait_ms)
 		return;
 	if (atomic_load(&t.warm)) {
 		source_stop(t.source);
+		attribute_switch(t.source, false);
 		pending_end();
 		t.pending = atomic_load(&t.begun_ns) ? pending_launches() : 0;
 		close_window(wait_ms);

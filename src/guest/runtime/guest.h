@@ -451,6 +451,8 @@ bool guest_is_interned(uint32_t id, const uint64_t *words, uint32_t n);
  * STACK_CUT_WORDS more, by which a frame of the user's own code is in it. Takes no lock, and not the
  * GIL either. Returns how many, 0 where no Python runs. */
 uint32_t guest_python(uint64_t *out, uint32_t max);
+/* The place of the innermost frame of the user's own program; 0: there is none. With a hold. */
+uint32_t guest_python_users(void);
 void guest_python_forget(void); /* the ids of places: there is another arena */
 /*
  * A good moment to see whether the Python package is needed in this process and is not there yet.

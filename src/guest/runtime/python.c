@@ -530,6 +530,25 @@ uint32_t guest_python(uint64_t *out, uint32_t max)
 	return n < max || has_users(out, n) ? n : n + add_users(&walk, out, n, left);
 }
 
+uint32_t guest_python_users(void)
+{
+	unsigned left = FURTHER_FRAMES;
+	struct walk walk;
+	struct place p;
+
+	if (!is_ready() || guest_is_sealed() || !walk_begin(&walk))
+		return 0;
+	while (next_place(&walk, &left, &p)) {
+		if (!is_users(p.file))
+			continue;
+		uint32_t id = intern_place(&p);
+		if (!id)
+			guest_lost_stack();
+		return id;
+	}
+	return 0;
+}
+
 /* --- functions --- */
 
 uint32_t guest_python_code(uint64_t code)

@@ -77,8 +77,9 @@ const struct opt mem_option_table[] = {
 		    "Write everything to the log, as --log-level=debug (also --debug).",
 		    .aliases = verbose_names),
 	OPTION_FLAG("quiet", offsetof(struct mem_options, quiet),
-		    "Write only errors to the log, as --log-level=error. The findings of analyses "
-		    "are reported all the same; see --report."),
+		    "Write only errors to the log, as --log-level=error, and no last line to a "
+		    "stderr that is no terminal, if all went well. The findings of analyses are "
+		    "reported all the same; see --report."),
 	OPTION_CALL(
 		"log-level", "LEVEL", mem_parse_log_level, 0, "warn",
 		"What is written to the log: debug, info, warn (or warning) or error. Wins over "

@@ -96,6 +96,8 @@ static void track_record(void *arg, uint32_t number, uint32_t tid, const struct 
 		count_orphan(t, number, r);
 		return;
 	}
+	if (p->skipped_batch && p->skipped_batch == t->batch)
+		return;
 	bool by_recorder = is_by_recorder(r);
 	if (r->time_ns > p->sampled.head.time_ns && !by_recorder)
 		alive_tell_usage(p);
@@ -326,9 +328,23 @@ static void track_count(void *arg, const struct batch_count *c)
 	t->in_base = false;
 	if (!p)
 		return;
-	uint64_t before = p->losses.repeated;
 	stream_losses_count(&p->losses, c);
-	t->damage.repeated += p->losses.repeated - before;
+}
+
+/* Records of a batch that is there twice, or not in its place, are passed over. */
+static void track_batch(void *arg, const struct batch_count *c)
+{
+	struct track *t = arg;
+	struct proc *p = c ? proc_of(t, c->head.proc) : NULL;
+
+	if (!c) {
+		t->batch++;
+		t->batch_repeated = false;
+	} else if (p && stream_is_repeated(&p->losses, c)) {
+		p->skipped_batch = t->batch;
+		t->damage.repeated += !t->batch_repeated;
+		t->batch_repeated = true;
+	}
 }
 
 static void track_was_cut(void *arg, const struct frame_cut *c)
@@ -369,6 +385,7 @@ const struct stream_ops track_stream = {
 	.stack = track_stack,
 	.record = track_record,
 	.count = track_count,
+	.batch = track_batch,
 	.proc_end = track_proc_end,
 	.cut = track_was_cut,
 	.end = track_end,

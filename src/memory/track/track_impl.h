@@ -119,6 +119,7 @@ struct proc {
 	struct rec_usage sampled; /* waits for the records before it; its size is 0: none does */
 	uint64_t high_bytes, high_ns; /* host memory before what was freed lately */
 	struct stream_losses losses;
+	uint64_t skipped_batch; /* the newest whose records were there already, see track.batch */
 	int visible[MAX_VISIBLE];
 	int nvisible;
 	struct omap maps[NMAPS]; /* address → struct block */
@@ -165,7 +166,8 @@ struct stack_text {
 struct damage {
 	uint64_t places, bytes;
 	uint64_t orphans; /* events of processes that nothing introduces */
-	uint64_t repeated; /* batches that are there twice, or not in their order */
+	uint64_t
+		repeated; /* batches that are there twice, or not in their order, and passed over */
 	uint64_t bases; /* processes without what was alive when the oldest part was dropped */
 	uint32_t version; /* of the file */
 	bool has_session; /* the configuration and the clocks are known */
@@ -174,6 +176,8 @@ void damage_found(void *track, uint64_t bytes);
 
 struct track {
 	struct track_sink sink;
+	uint64_t batch; /* that is being read, from 1 */
+	bool batch_repeated;
 	struct mem_config cfg;
 	int64_t wall_minus_mono_ns;
 	struct proc **procs;

@@ -221,6 +221,8 @@ PyMODINIT_FUNC PyInit__monitor(void)
 
 	if (m && PyModule_AddStringConstant(m, "__version__", SONDE_VERSION) < 0)
 		Py_CLEAR(m);
+	if (m && PyModule_AddFunctions(m, work_methods) < 0)
+		Py_CLEAR(m);
 	if (m)
 		gc_begin();
 	return m;

@@ -65,6 +65,7 @@ def wanted(settings):
 
 
 def enable(settings):
+    _layers.attach(_sonde)
     waits = _imports.when_imported("torch", _hook_torch)
     _undo.append(waits.cancel)
 
@@ -75,7 +76,7 @@ def disable():
     _known.clear()
     _autograd_threads.clear()
     _close_stale()
-    _layers.clear()
+    _layers.detach(_sonde)
 
 
 def _hook_torch(torch):

@@ -15,22 +15,46 @@ The extension knows objects by their addresses; a weak reference of each says wh
 import functools
 import weakref
 
-from . import _model_parts, _sonde
+from . import _model_parts
 
 WRAPPED = ("_orig_mod", "_fsdp_wrapped_module", "_fpw_module", "_checkpoint_wrapped_module")
 MAX_WRAPPERS = 32  # one around the other; a module may also contain itself
 MAX_SEARCHES = 8  # of a model, for modules that it got after its first call
 
+_users = []  # extensions that are told
 _refs = {}  # id: weak reference to a module, a parameter or a buffer
+_texts = {}  # id: what was told of it
 _models = {}  # name: weak reference to the outermost module
 _searches = {}  # name: how often
 
 
-def clear():
-    _refs.clear()
-    _models.clear()
-    _searches.clear()
-    _sonde.layers_clear()
+def attach(native):
+    """The extension is told what is known, and what will be."""
+    if native not in _users:
+        _users.append(native)
+        for key, text in _texts.items():
+            native.layer_add(key, text)
+
+
+def detach(native):
+    """It forgets everything; the last one, and so do we."""
+    if native in _users:
+        _users.remove(native)
+        native.layers_clear()
+    if not _users:
+        for known in (_refs, _texts, _models, _searches):
+            known.clear()
+
+
+def thing(key):
+    """The object with this id, if it is known and there."""
+    ref = _refs.get(key)
+    return None if ref is None else ref()
+
+
+def name(thing, text):
+    """This object is no module of a model, but stands for something, too."""
+    _add(thing, text)
 
 
 def is_known(module):
@@ -134,10 +158,14 @@ def _add(thing, text):
         _refs[key] = weakref.ref(thing, functools.partial(_forget, key))
     # Names may have anything in them; the extension wants UTF-8 without NUL.
     text = text.encode("utf-8", "replace").decode("utf-8").replace("\0", "?")
-    _sonde.layer_add(key, text)
+    _texts[key] = text
+    for native in _users:
+        native.layer_add(key, text)
 
 
 def _forget(key, ref):
     if _refs.get(key) is ref:
         del _refs[key]
-        _sonde.layer_drop(key)
+        del _texts[key]
+        for native in _users:
+            native.layer_drop(key)

@@ -41,6 +41,8 @@ static const struct {
 	{REC_CONTEXT, sizeof(struct rec_context), 0},
 	{REC_GPU, sizeof(struct rec_gpu), offsetof(struct rec_gpu, len)},
 	{REC_LIBRARY, sizeof(struct rec_library), offsetof(struct rec_library, len)},
+	{REC_WORK, sizeof(struct rec_work), 0},
+	{REC_LAUNCH, sizeof(struct rec_launch), 0},
 };
 
 #define NTYPES (sizeof(types) / sizeof(types[0]))
@@ -160,7 +162,8 @@ TEST(record, unknown_types)
 		r.head.type = (uint8_t)type;
 		CHECK(rec_check(&r.head, sizeof(r)) == (type == REC_ALLOC || type == REC_HEAP ||
 							type == REC_OOM || type == REC_ACCESS ||
-							type == REC_MONITOR || type == REC_MAP));
+							type == REC_MONITOR || type == REC_MAP ||
+							type == REC_LAUNCH));
 	}
 }
 

@@ -58,6 +58,8 @@ static struct {
 	_Atomic bool on;
 	_Atomic uint32_t kinds;
 	_Atomic bool paused;
+	_Atomic bool attributes; /* launches are wanted */
+	bool launches; /* and reported right now */
 	_Atomic uint64_t lost;
 	_Atomic uint32_t walking; /* threads that are reporting */
 	_Atomic bool hurry; /* the process ends */
@@ -69,12 +71,18 @@ void (*cupti_emit)(const struct collect_activity *a) = collect_activity;
 
 /* --- what the library calls --- */
 
+/* The library reads it at the beginning and the end of each call that it reports, in the thread that
+ * calls: the one moment at which the launching thread is ours without a callback, of which a process
+ * has only one for all profilers. */
 static uint64_t wall_clock(void)
 {
 	struct timespec t;
 
 	clock_gettime(CLOCK_REALTIME, &t);
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+	uint64_t ns = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+	if (atomic_load_explicit(&self.attributes, memory_order_relaxed))
+		collect_work_launch(ns);
+	return ns;
 }
 
 static void on_request(uint8_t **buffer, size_t *size, size_t *max_records)
@@ -97,6 +105,7 @@ static void emit_buffer(uint8_t *buffer, size_t valid)
 	struct cupti_walk w = {
 		.fns = self.fns,
 		.kinds = atomic_load(&self.kinds),
+		.launches = atomic_load(&self.attributes),
 		.newer = self.newer,
 		.emit = cupti_emit,
 	};
@@ -246,6 +255,18 @@ static unsigned switch_kinds(uint64_t from, uint64_t to)
 	return on;
 }
 
+/* A kind that somebody wants whole reports them anyway. */
+static void switch_launches(bool on)
+{
+	uint64_t kinds = cupti_kinds(self.held);
+
+	if (on == self.launches)
+		return;
+	self.launches = on;
+	cupti_launches_switch(self.fns, !(kinds >> CUPTI_RUNTIME & 1), !(kinds >> CUPTI_DRIVER & 1),
+			      on);
+}
+
 static void number_threads(bool ours)
 {
 	if (!self.fns->set_thread_ids || !self.fns->get_thread_ids)
@@ -278,8 +299,10 @@ static int take_library(uint32_t kinds)
 	}
 	self.held = kinds;
 	self.process = getpid();
-	if (switch_kinds(0, wanted))
+	if (switch_kinds(0, wanted)) {
+		switch_launches(atomic_load(&self.attributes));
 		return 0;
+	}
 	self.held = 0;
 	number_threads(false);
 	cupti_watch_restore(self.fns);
@@ -290,6 +313,7 @@ static void let_go(uint32_t wait_ms)
 {
 	if (!cupti_is_held())
 		return;
+	switch_launches(false);
 	switch_kinds(cupti_kinds(self.held), 0);
 	fetch_last(wait_ms);
 	self.held = 0;
@@ -444,8 +468,10 @@ static int source_change(uint32_t kinds)
 		let_go(LAST_MOST_MS);
 	} else if (cupti_is_held()) {
 		fetch_buffers(); /* of a kind that is not reported any more, too */
+		switch_launches(false);
 		switch_kinds(cupti_kinds(self.held), cupti_kinds(kinds));
 		self.held = kinds;
+		switch_launches(atomic_load(&self.attributes));
 	}
 	atomic_store(&self.kinds, kinds);
 	atomic_store(&self.paused, false);
@@ -474,6 +500,11 @@ static uint64_t source_lost(void)
 	return atomic_load(&self.lost);
 }
 
+static void source_attribute(bool on)
+{
+	atomic_store(&self.attributes, on);
+}
+
 static bool source_is_paused(void)
 {
 	return atomic_load(&self.paused);
@@ -494,5 +525,6 @@ const struct activity_source cupti_source = {
 	.stop = source_stop,
 	.lost = source_lost,
 	.trouble = cupti_trouble,
+	.attribute = source_attribute,
 	.is_paused = source_is_paused,
 };

@@ -56,6 +56,12 @@ void cupti_use(const struct cupti *fns);
 /* The name of a call of the runtime or the driver, for ever valid; "" if there is none. */
 const char *cupti_call_name(const struct cupti *fns, int domain, uint32_t cbid);
 
+/* --- device/cuda/activity/launches.c: calls that give work to a device --- */
+
+/* Of which domains. With the lock. */
+void cupti_launches_switch(const struct cupti *fns, bool runtime, bool driver, bool on);
+bool cupti_is_launch(int domain, uint32_t cbid);
+
 /* --- activity_buffers.c: what records are written into --- */
 
 /*
@@ -77,6 +83,7 @@ unsigned cupti_buffers_in_use(void); /* of these, with something in them */
 struct cupti_walk {
 	const struct cupti *fns;
 	uint32_t kinds; /* ACTIVITY_BIT() of those that are reported */
+	bool launches; /* are reported */
 	bool newer; /* than what we know: records must be at least as long as the last known ones */
 	void (*emit)(const struct collect_activity *a);
 	uint64_t emitted;

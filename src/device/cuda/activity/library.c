@@ -164,6 +164,8 @@ static bool look_up_symbols(struct cupti *c, void *lib)
 		{"cuptiGetThreadIdType", &c->get_thread_ids, false},
 		{"cuptiSetThreadIdType", &c->set_thread_ids, false},
 		{"cuptiActivityRegisterTimestampCallback", &c->register_clock, false},
+		{"cuptiActivityEnableRuntimeApi", &c->runtime_call, false},
+		{"cuptiActivityEnableDriverApi", &c->driver_call, false},
 	};
 
 	for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {

@@ -113,16 +113,33 @@ static void keep_details(struct rec_usage *now, const struct rec_usage *before)
 	now->pss_bytes = USAGE_UNKNOWN;
 }
 
-/* Memory that only the process itself can have asked for, less what it was seen asking for. */
-static uint64_t uncovered(const struct process_facts *p, const struct process_sample *s,
-			  uint64_t blocks)
+/* Memory that only the process itself can have asked for, or the one that it is a fork of. */
+static uint64_t asked_for(const struct rec_usage *u)
 {
-	const struct rec_usage *u = &s->usage;
 	uint64_t asked = u->anon_bytes == USAGE_UNKNOWN ? u->rss_bytes
 							: u->anon_bytes + known(u->shared_bytes);
 
-	asked = less(asked + u->swap_bytes, known(u->stack_bytes) + known(u->copied_bytes));
-	return less(asked, p->inherited + s->blocks_bytes + blocks * BLOCK_OVERHEAD);
+	return less(asked + u->swap_bytes, known(u->stack_bytes) + known(u->copied_bytes));
+}
+
+/* That, less what it was seen asking for. */
+static uint64_t uncovered(const struct process_facts *p, const struct process_sample *s,
+			  uint64_t blocks)
+{
+	return less(asked_for(&s->usage), p->inherited + s->blocks_bytes + blocks * BLOCK_OVERHEAD);
+}
+
+/* What a fork had of its parent when it was first looked at: what its own blocks do not explain. Blocks
+ * that it has not touched yet explain nothing, but what its parent has does. */
+static uint64_t find_inherited(const struct processes *ps, const struct process_facts *p,
+			       const struct process_sample *s, uint64_t blocks)
+{
+	const struct process_facts *parent = processes_find(ps, p->ppid);
+	uint64_t rest = uncovered(p, s, blocks), asked = asked_for(&s->usage);
+	uint64_t parents = parent && parent->samples ? asked_for(&parent->last.usage) : 0;
+	uint64_t most = parents < asked ? parents : asked;
+
+	return most > rest ? most : rest;
 }
 
 void processes_sample(struct processes *ps, uint32_t pid, uint64_t time_ns,
@@ -143,7 +160,7 @@ void processes_sample(struct processes *ps, uint32_t pid, uint64_t time_ns,
 	if (p->samples++)
 		keep_details(&s.usage, &p->last.usage);
 	if (p->samples == 1 && p->forked)
-		p->inherited = uncovered(p, &s, b->blocks);
+		p->inherited = find_inherited(ps, p, &s, b->blocks);
 	s.not_covered = uncovered(p, &s, b->blocks);
 	uint64_t others = known(s.usage.file_bytes) + known(s.usage.copied_bytes) +
 			  known(s.usage.stack_bytes);

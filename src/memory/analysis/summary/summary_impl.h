@@ -229,6 +229,11 @@ struct call_site *summary_sites(const struct summary *s, const struct summary_po
 /* answer.c: the first paragraph, a sentence about calls of functions. */
 void summary_say_answer(struct summary *s, struct buf *out);
 void summary_say_calls(const struct summary *s, struct buf *out);
+/* The highest peak of its pools. */
+uint64_t summary_highest_pool(const struct summary_process *p);
+struct programs;
+/* All that made rows, with the most that each held. */
+void summary_programs(const struct summary *s, struct programs *out);
 
 /* A line about files that were mapped, if there were any. */
 void summary_say_files(const struct summary *s, struct buf *out);

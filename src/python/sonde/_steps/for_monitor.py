@@ -4,7 +4,9 @@ imports torch or mindspore."""
 
 from msmemscope import _imports
 
-from .. import _monitor, _steps
+from .. import _attribute, _monitor, _steps
 
 for _name in ("torch", "mindspore"):
     _imports.when_imported(_name, lambda module: _steps.begin(_monitor, module))
+
+_attribute.listen()

@@ -50,6 +50,24 @@ TEST(coverage, peak_between_samples)
 	processes_release(&ps);
 }
 
+/* At its first sample a fork has a block that it has not touched: its parent's memory explains the rest. */
+TEST(coverage, fork_with_untouched_blocks)
+{
+	struct processes ps = {.host = true};
+	struct frame_proc parent = {.pid = 7, .ppid = 1, .cmdline = "job"};
+	struct frame_proc child = {.pid = 8, .ppid = 7, .cmdline = "job"};
+
+	processes_add(&ps, &parent, "job");
+	add_sample(&ps, 7, 58 * MIB, 58 * MIB, 49 * MIB, 49 * MIB);
+	processes_add(&ps, &child, "job");
+	ps.list[1].forked = true;
+	add_sample(&ps, 8, 58 * MIB, 58 * MIB, 30 * MIB, 30 * MIB);
+	CHECK_INT(ps.list[1].inherited, 50 * MIB);
+	add_sample(&ps, 8, 88 * MIB, 88 * MIB, 30 * MIB, 30 * MIB);
+	CHECK_INT(processes_coverage(&ps), COVERAGE_GOOD);
+	processes_release(&ps);
+}
+
 /* Its samples may be of the program that came after it: their memory is not its own. */
 TEST(coverage, replaced_program)
 {

@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * Which module of a model, and which line of the user's program, launches what a device executes.
+ *
+ *	Python's hooks of modules      collect_work(): this thread is in that module
+ *	the vendor's library, at each  collect_work_launch(): has module, line or operation changed
+ *	launch, in the same thread     since it was last told? Only then is there a record (REC_WORK)
+ *	the vendor's library, later    collect_launch(): the launch itself, by its thread and time
+ *
+ * Outside of our process the last record of a thread before a launch says whose it is: nothing is
+ * put into the vendor's library, and a launch costs a few loads.
+ *
+ * Gradients: autograd numbers the operations of a forward pass (`sequence`). A thread that computes
+ * gradients says which operation it is at, and the module and line are those in which that operation
+ * was. An operation has got its number when it launches something. So numbers given since the last
+ * look belong to the state that is found at a launch, and at a border of modules to the state before.
+ */
+#include "guest/collect/put.h"
+
+#include <time.h>
+
+#define NUMBER_MASK ((1ull << WORK_THREAD_SHIFT) - 1)
+
+/* What this thread does, and what of it has been told. Static TLS is scarce. */
+static __thread struct {
+	uint64_t layer, told_layer;
+	uint64_t sequence; /* at the last look */
+	uint64_t told_sequence; /* of a gradient; else 0 */
+	uint32_t line; /* 0: look for it */
+	uint32_t told_line;
+	uint32_t epoch; /* in which it was told, and in which `line` means something */
+	uint8_t told_kind;
+} here __attribute__((tls_model("initial-exec")));
+
+static _Atomic bool is_on;
+static _Atomic bool has_autograd;
+static struct collect_autograd autograd;
+
+void collect_work_switch(bool on, const struct collect_autograd *found)
+{
+	if (found && !atomic_load(&has_autograd)) {
+		autograd = *found;
+		atomic_store_explicit(&has_autograd, true, memory_order_release);
+	}
+	atomic_store(&is_on, on);
+}
+
+static bool knows_autograd(void)
+{
+	return atomic_load_explicit(&has_autograd, memory_order_acquire);
+}
+
+static uint64_t sequence_now(void)
+{
+	if (!knows_autograd())
+		return WORK_NO_SEQUENCE;
+	return (autograd.sequence() & NUMBER_MASK) | autograd.thread() << WORK_THREAD_SHIFT;
+}
+
+static uint64_t wall_clock(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_REALTIME, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* With a hold. What was told in another arena is not known in this one. */
+static void check_epoch(void)
+{
+	if (here.epoch == guest_self.epoch)
+		return;
+	here.epoch = guest_self.epoch;
+	here.line = here.told_line = 0;
+	here.told_layer = here.told_sequence = 0;
+	here.told_kind = WORK_FORWARD;
+}
+
+static void put_work(uint8_t kind, uint64_t sequence, uint32_t line, uint64_t wall_ns)
+{
+	struct rec_work *r = guest_reserve(sizeof(*r));
+
+	if (!r)
+		return;
+	*r = (struct rec_work){
+		.head = {REC_WORK, 0, sizeof(*r), 0, guest_now()},
+		.wall_ns = wall_ns,
+		.layer = kind == WORK_FORWARD ? here.layer : 0,
+		.sequence = sequence,
+		.line = line,
+		.kind = kind,
+	};
+	guest_publish(sizeof(*r));
+	here.told_kind = kind;
+	here.told_layer = r->layer;
+	here.told_line = line;
+	here.told_sequence = kind == WORK_BACKWARD ? sequence : 0;
+}
+
+/* since: the number of the first operation that belongs to it. */
+static void tell_forward(uint64_t since, uint64_t wall_ns)
+{
+	bool held = guest_hold(RING_PENDING_NOW);
+
+	check_epoch();
+	uint32_t line = here.line ? here.line : guest_python_users();
+	if (here.told_kind != WORK_FORWARD || here.told_layer != here.layer ||
+	    here.told_line != line)
+		put_work(WORK_FORWARD, since, line, wall_ns);
+	guest_unhold(held);
+}
+
+/* False: no gradient is computed. Adding one to a parameter has no number: it goes with what was
+ * before. */
+static bool tell_backward(uint64_t wall_ns)
+{
+	const char *node = knows_autograd() ? autograd.node() : NULL;
+	uint64_t number, thread;
+
+	if (!node)
+		return false;
+	memcpy(&number, node + autograd.sequence_at, sizeof(number));
+	memcpy(&thread, node + autograd.thread_at, sizeof(thread));
+	uint64_t sequence = (number & NUMBER_MASK) | thread << WORK_THREAD_SHIFT;
+	if (number == UINT64_MAX || (here.told_kind == WORK_BACKWARD &&
+				     here.told_sequence == sequence &&
+				     here.epoch == guest_epoch_now()))
+		return true;
+	bool held = guest_hold(RING_PENDING_NOW);
+	check_epoch();
+	put_work(WORK_BACKWARD, sequence, 0, wall_ns);
+	guest_unhold(held);
+	return true;
+}
+
+void collect_work(uint64_t layer, uint32_t line)
+{
+	if (guest_mode() < GUEST_SHADOW)
+		return;
+	here.layer = layer;
+	here.line = line;
+	here.sequence = sequence_now();
+	if (layer && line)
+		tell_forward(here.sequence, wall_clock());
+}
+
+uint32_t collect_users_line(void)
+{
+	if (guest_mode() < GUEST_SHADOW)
+		return 0;
+	bool held = guest_hold(RING_PENDING_NOW);
+	check_epoch();
+	uint32_t line = guest_python_users();
+	guest_unhold(held);
+	return line;
+}
+
+void collect_work_launch(uint64_t wall_ns)
+{
+	if (!atomic_load_explicit(&is_on, memory_order_relaxed) || guest_mode() < GUEST_SHADOW)
+		return;
+	uint64_t since = here.sequence;
+	here.sequence = sequence_now();
+	if (here.layer || !tell_backward(wall_ns))
+		tell_forward(since ? since : here.sequence, wall_ns);
+}
+
+void collect_launch(uint64_t correlation, uint32_t tid, uint64_t wall_ns)
+{
+	if (guest_mode() < GUEST_SHADOW)
+		return;
+	struct put p = put_begin(REC_LAUNCH, sizeof(struct rec_launch), NULL);
+	struct rec_launch *r = p.rec;
+	if (r) {
+		r->wall_ns = wall_ns;
+		r->correlation = correlation;
+		r->tid = tid;
+	}
+	put_end(&p);
+}
