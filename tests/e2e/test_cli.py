@@ -620,7 +620,7 @@ SHOW = (
 
 def test_load_and_unload(build):
     lib = build / "lib"
-    loaded = ":".join(str(lib / n) for n in reversed(HOOKS[:3] + ATB))
+    loaded = ":".join(str(lib / n) for n in reversed(HOOKS[:3] + ATB + [CUDA]))
     r = sourced(
         build,
         "set -eu; "
