@@ -17,7 +17,7 @@ HOOKS_libascend_mstx_hook := src/device/ascend/hooks/mstx_hooks.c
 HOOKS_libatb_abi_0_hook := $(addprefix src/device/ascend/hooks/,atb_hooks.c atb_text.c)
 HOOKS_libatb_abi_1_hook := $(HOOKS_libatb_abi_0_hook)
 HOOKS_libsonde_host_hook := src/device/host/hooks/malloc_hooks.c
-HOOKS_libsonde_cuda_hook := $(wildcard src/device/cuda/hooks/*.c)
+HOOKS_libsonde_cuda_hook := $(wildcard src/device/cuda/hooks/*.c) src/guest/interpose/next.c
 # The monitor: what asks the daemon, and the sources of activities.
 HOOKS_libsonde_monitor := $(wildcard src/guest/monitor/*.c src/device/*/activity/*.c) \
 	src/wire/request.c src/wire/fabric.c src/wire/rank_env.c src/wire/proc_stat.c src/guest/runtime/env.c $(INTERPOSE)

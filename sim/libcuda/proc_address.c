@@ -75,6 +75,7 @@ static const struct {
 	PLAIN(cuMemMap, 10020),
 	PLAIN(cuMemUnmap, 10020),
 	PLAIN(cuMemRetainAllocationHandle, 11000),
+	PLAIN(cuMemExportToShareableHandle, 10020),
 	PLAIN(cuMemImportFromShareableHandle, 10020),
 	PLAIN(cuGetProcAddress, 11030),
 	SECOND(cuGetProcAddress, 12000),

@@ -35,10 +35,9 @@
 #define DRIVER(X)                                                                                  \
 	X(cuInit, cuInit)                                                                          \
 	X(cuDeviceGetCount, cuDeviceGetCount)                                                      \
-	X(cuDevicePrimaryCtxRetain,                                                                \
-	  cuDevicePrimaryCtxRetain) X(cuDevicePrimaryCtxReset,                                     \
-				      cuDevicePrimaryCtxReset_v2) X(cuDevicePrimaryCtxRelease,     \
-								    cuDevicePrimaryCtxRelease_v2)  \
+	X(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain)                                      \
+	X(cuDevicePrimaryCtxReset, cuDevicePrimaryCtxReset_v2) X(cuDevicePrimaryCtxRelease,        \
+								 cuDevicePrimaryCtxRelease_v2)     \
 		X(cuCtxSetCurrent,                                                                 \
 		  cuCtxSetCurrent) X(cuCtxCreate, cuCtxCreate_v2) X(cuCtxDestroy, cuCtxDestroy_v2) \
 			X(cuMemAlloc, cuMemAlloc_v2) X(cuMemAllocPitch, cuMemAllocPitch_v2) X(     \
@@ -53,16 +52,15 @@
 #define LATER(X)                                                                                   \
 	X(cuMemAllocAsync, cuMemAllocAsync)                                                        \
 	X(cuMemAllocFromPoolAsync, cuMemAllocFromPoolAsync)                                        \
-	X(cuMemFreeAsync, cuMemFreeAsync) X(cuMemPoolCreate, cuMemPoolCreate)                      \
-		X(cuMemPoolDestroy, cuMemPoolDestroy) X(cuMemPoolTrimTo, cuMemPoolTrimTo)          \
-			X(cuMemAddressReserve, cuMemAddressReserve)                                \
-				X(cuMemAddressFree, cuMemAddressFree) X(cuMemCreate, cuMemCreate)  \
-					X(cuMemRelease, cuMemRelease) X(cuMemMap, cuMemMap)        \
-						X(cuMemUnmap, cuMemUnmap)                          \
-							X(cuMemRetainAllocationHandle,             \
-							  cuMemRetainAllocationHandle)             \
-								X(cuMemImportFromShareableHandle,  \
-								  cuMemImportFromShareableHandle)
+	X(cuMemFreeAsync, cuMemFreeAsync)                                                          \
+	X(cuMemPoolCreate, cuMemPoolCreate) X(cuMemPoolDestroy, cuMemPoolDestroy)                  \
+		X(cuMemPoolTrimTo, cuMemPoolTrimTo) X(cuMemAddressReserve, cuMemAddressReserve)    \
+			X(cuMemAddressFree, cuMemAddressFree) X(cuMemCreate, cuMemCreate)          \
+				X(cuMemRelease, cuMemRelease) X(cuMemMap, cuMemMap)                \
+					X(cuMemUnmap, cuMemUnmap) X(cuMemRetainAllocationHandle,   \
+								    cuMemRetainAllocationHandle)   \
+						X(cuMemImportFromShareableHandle, cuMemImportFromShareableHandle) \
+	X(cuMemExportToShareableHandle, cuMemExportToShareableHandle)
 
 #define MEMBER(name, full) __typeof__(&full) name;
 static struct {
@@ -198,13 +196,15 @@ static void use_pools(void)
 	CALL(cuMemPoolDestroy, pool);
 }
 
-/* The handle is given back while it is mapped; one is retained by its address. */
+/* The handle is given back while it is mapped, retained by its address, and comes once more by way of a
+ * descriptor, as memory of another process does. */
 static void use_virtual_memory(void)
 {
-	CUmemAllocationProp prop = {.type = 1, .location = {1, 0}};
+	CUmemAllocationProp prop = {.type = 1, .requestedHandleTypes = 1, .location = {1, 0}};
 	CUmemGenericAllocationHandle h, again, foreign;
 	size_t bytes = 2 << 20;
 	CUdeviceptr at;
+	int fd = -1;
 
 	if (!cu.cuMemCreate)
 		return;
@@ -214,11 +214,14 @@ static void use_virtual_memory(void)
 	CALL(cuMemRelease, h);
 	CALL(cuMemRetainAllocationHandle, &again, (void *)(uintptr_t)at);
 	CALL(cuMemUnmap, at, bytes);
+	if (CALL(cuMemExportToShareableHandle, &fd, again, 1, 0ull) == 0 &&
+	    CALL(cuMemImportFromShareableHandle, &foreign, (void *)(intptr_t)fd, 1) == 0) {
+		CALL(cuMemMap, at, bytes, (size_t)0, foreign, 0ull);
+		CALL(cuMemUnmap, at, bytes);
+		CALL(cuMemRelease, foreign);
+		close(fd);
+	}
 	CALL(cuMemRelease, again);
-	CALL(cuMemImportFromShareableHandle, &foreign, NULL, 1);
-	CALL(cuMemMap, at, bytes, (size_t)0, foreign, 0ull);
-	CALL(cuMemUnmap, at, bytes);
-	CALL(cuMemRelease, foreign);
 	CALL(cuMemAddressFree, at, 4 * bytes);
 }
 

@@ -125,6 +125,8 @@ CUresult cuMemMap(CUdeviceptr addr, size_t bytes, size_t offset,
 		  CUmemGenericAllocationHandle handle, unsigned long long flags);
 CUresult cuMemUnmap(CUdeviceptr addr, size_t bytes);
 CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *out, void *addr);
+CUresult cuMemExportToShareableHandle(void *out, CUmemGenericAllocationHandle handle, int type,
+				      unsigned long long flags);
 CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *out, void *shareable,
 					int type);
 

@@ -16,8 +16,8 @@
  * package brought us.
  */
 #include "guest/collect/collect.h"
+#include "guest/interpose/next.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <linux/magic.h>
 #include <stdatomic.h>
@@ -64,7 +64,7 @@ static struct {
 __attribute__((constructor)) static void find_next(void)
 {
 	for (int i = 0; i < CALLS; i++)
-		atomic_store(&calls[i].next, (call_fn)dlsym(RTLD_NEXT, calls[i].name));
+		atomic_store(&calls[i].next, (call_fn)next_function(calls[i].name));
 }
 
 static long call_next(int which, long a, long b, long c, long d, long e, long f)

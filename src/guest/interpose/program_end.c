@@ -10,8 +10,8 @@
  * hand over their constructors, which only the older one calls.
  */
 #include "guest/collect/collect.h"
+#include "guest/interpose/next.h"
 
-#include <dlfcn.h>
 #include <stdatomic.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -35,7 +35,7 @@ static _Atomic(exit_fn) next_exit;
 
 __attribute__((constructor)) static void find_exit(void)
 {
-	atomic_store(&next_exit, (exit_fn)dlsym(RTLD_NEXT, "exit"));
+	atomic_store(&next_exit, (exit_fn)next_function("exit"));
 }
 
 static int run_program(int argc, char **argv, char **env)
@@ -48,10 +48,10 @@ static int run_program(int argc, char **argv, char **env)
 
 static inline int start_program(const char *version, START_ARGS)
 {
-	start_fn next = (start_fn)dlvsym(RTLD_NEXT, START, version);
+	start_fn next = (start_fn)next_function_of(START, version);
 
 	if (!next)
-		next = (start_fn)dlsym(RTLD_NEXT, START);
+		next = (start_fn)next_function(START);
 	if (!next)
 		__builtin_trap(); /* no C library: there is nothing that could run */
 	if (collect_sees_mappings(NULL)) {
@@ -80,7 +80,7 @@ EXPORT _Noreturn void job_exit(int status)
 
 	collect_program_end();
 	if (!next)
-		next = (exit_fn)dlsym(RTLD_NEXT, "exit");
+		next = (exit_fn)next_function("exit");
 	if (next)
 		next(status);
 	for (;;)

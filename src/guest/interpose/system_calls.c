@@ -13,8 +13,8 @@
  * of syscall() on the stack, where the call behind finds it, since it is a jump.
  */
 #include "guest/collect/collect.h"
+#include "guest/interpose/next.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <linux/seccomp.h>
 #include <stdatomic.h>
@@ -38,7 +38,7 @@ static prctl_fn find_prctl(void)
 	prctl_fn fn = atomic_load_explicit(&next_prctl, memory_order_relaxed);
 
 	if (!fn) {
-		fn = (prctl_fn)dlsym(RTLD_NEXT, "prctl");
+		fn = (prctl_fn)next_function("prctl");
 		atomic_store_explicit(&next_prctl, fn, memory_order_relaxed);
 	}
 	return fn;
@@ -49,7 +49,7 @@ static syscall_fn find_syscall(void)
 	syscall_fn fn = atomic_load_explicit(&next_syscall, memory_order_relaxed);
 
 	if (!fn) {
-		fn = (syscall_fn)dlsym(RTLD_NEXT, "syscall");
+		fn = (syscall_fn)next_function("syscall");
 		atomic_store_explicit(&next_syscall, fn, memory_order_relaxed);
 	}
 	return fn;

@@ -10,6 +10,8 @@
 #ifndef SONDE_DEVICE_ASCEND_HOOKS_REAL_H
 #define SONDE_DEVICE_ASCEND_HOOKS_REAL_H
 
+#include "guest/interpose/next.h"
+
 #include <dlfcn.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -43,6 +45,8 @@ static inline void *real_find(const char *name, const char *inner, const char *c
 
 	if (!fn)
 		fn = dlsym(RTLD_NEXT, name);
+	if (is_own_code(fn)) /* of a library that asks in our place, see guest/interpose/next.c */
+		fn = NULL;
 	for (size_t i = 0; !fn && libs[i]; i++) {
 		fn = inner ? real_in_library(libs[i], inner, RTLD_LAZY | RTLD_NOLOAD) : NULL;
 		if (!fn)

@@ -62,7 +62,12 @@
 	X(ctx_destroy, (cu_context ctx), ctx)                                                      \
 	X(primary_retain, (cu_context * out, cu_device device), out, device)                       \
 	X(primary_release, (cu_device device), device)                                             \
-	X(primary_reset, (cu_device device), device)
+	X(primary_reset, (cu_device device), device)                                               \
+	X(begin_capture, (cu_stream stream, int mode), stream, mode)                               \
+	X(capture_to_graph,                                                                        \
+	  (cu_stream stream, void *graph, const void *nodes, const void *edges, size_t n,          \
+	   int mode),                                                                              \
+	  stream, graph, nodes, edges, n, mode)
 
 /* X(call, number among those of the call, exported name) */
 #define CUDA_NAMES(X)                                                                              \
@@ -107,7 +112,13 @@
 	X(mem_retain, 0, cuMemRetainAllocationHandle)                                              \
 	X(mem_unmap, 0, cuMemUnmap)                                                                \
 	X(mipmap_create, 0, cuMipmappedArrayCreate)                                                \
-	X(mipmap_destroy, 0, cuMipmappedArrayDestroy)
+	X(mipmap_destroy, 0, cuMipmappedArrayDestroy)                                              \
+	X(begin_capture, 0, cuStreamBeginCapture)                                                  \
+	X(capture_to_graph, 0, cuStreamBeginCaptureToGraph)                                        \
+	X(capture_to_graph, 1, cuStreamBeginCaptureToGraph_ptsz)                                   \
+	X(begin_capture, 1, cuStreamBeginCapture_ptsz)                                             \
+	X(begin_capture, 2, cuStreamBeginCapture_v2)                                               \
+	X(begin_capture, 3, cuStreamBeginCapture_v2_ptsz)
 
 #define CUDA_CALL_NUMBER(call, params, ...) CALL_##call,
 enum cuda_call { CUDA_CALLS(CUDA_CALL_NUMBER) CUDA_NCALLS };

@@ -11,100 +11,10 @@
  * being found itself, the C library's own is looked up in its symbol table.
  */
 #include "device/cuda/hooks/hooks.h"
+#include "guest/interpose/next.h"
 
 #include <dlfcn.h>
-#include <elf.h>
-#include <link.h>
 #include <stdatomic.h>
-#include <string.h>
-
-typedef void *(*dlsym_fn)(void *handle, const char *name);
-typedef void *(*dlvsym_fn)(void *handle, const char *name, const char *version);
-
-/* --- the C library's --- */
-
-struct symbols {
-	const ElfW(Sym) * table;
-	const char *strings;
-	const uint32_t *hash; /* DT_GNU_HASH */
-	ElfW(Addr) base;
-};
-
-static uint32_t hash_name(const char *s)
-{
-	uint32_t h = 5381;
-
-	for (; *s; s++)
-		h = h * 33 + (uint8_t)*s;
-	return h;
-}
-
-/* DT_GNU_HASH: buckets, first symbol, words of the filter, shift; filter, buckets, chains. */
-static void *find_symbol(const struct symbols *s, const char *name)
-{
-	uint32_t nbuckets = s->hash[0], first = s->hash[1], hash = hash_name(name);
-	const uint32_t *buckets =
-		s->hash + 4 + (size_t)s->hash[2] * (sizeof(ElfW(Addr)) / sizeof(uint32_t));
-	const uint32_t *chains = buckets + nbuckets;
-	uint32_t i = nbuckets ? buckets[hash % nbuckets] : 0;
-
-	for (; i >= first && i; i++) {
-		const ElfW(Sym) *sym = &s->table[i];
-		uint32_t h = chains[i - first];
-
-		if ((h | 1) == (hash | 1) && sym->st_shndx != SHN_UNDEF &&
-		    ELF64_ST_TYPE(sym->st_info) == STT_FUNC &&
-		    !strcmp(s->strings + sym->st_name, name))
-			return (void *)(s->base + sym->st_value);
-		if (h & 1)
-			break;
-	}
-	return NULL;
-}
-
-static bool read_symbols(const struct dl_phdr_info *info, struct symbols *s)
-{
-	const ElfW(Dyn) *d = NULL;
-
-	for (size_t i = 0; i < info->dlpi_phnum; i++)
-		if (info->dlpi_phdr[i].p_type == PT_DYNAMIC)
-			d = (const ElfW(Dyn) *)(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr);
-	s->base = info->dlpi_addr;
-	for (; d && d->d_tag != DT_NULL; d++) {
-		ElfW(Addr) at = d->d_un.d_ptr >= s->base ? d->d_un.d_ptr : s->base + d->d_un.d_ptr;
-
-		if (d->d_tag == DT_SYMTAB)
-			s->table = (const void *)at;
-		else if (d->d_tag == DT_STRTAB)
-			s->strings = (const void *)at;
-		else if (d->d_tag == DT_GNU_HASH)
-			s->hash = (const void *)at;
-	}
-	return s->table && s->strings && s->hash;
-}
-
-struct search {
-	dlsym_fn dlsym;
-	dlvsym_fn dlvsym;
-};
-
-static int search_object(struct dl_phdr_info *info, size_t size, void *arg)
-{
-	struct search *found = arg;
-	struct symbols s = {0};
-	const char *slash = info->dlpi_name ? strrchr(info->dlpi_name, '/') : NULL;
-	const char *name = slash ? slash + 1 : info->dlpi_name;
-
-	(void)size;
-	if (!name || (strncmp(name, "libc.so", 7) != 0 && strncmp(name, "libdl.so", 8) != 0) ||
-	    !read_symbols(info, &s))
-		return 0;
-	if (!found->dlsym)
-		found->dlsym = (dlsym_fn)find_symbol(&s, "dlsym");
-	if (!found->dlvsym)
-		found->dlvsym = (dlvsym_fn)find_symbol(&s, "dlvsym");
-	return found->dlsym && found->dlvsym;
-}
 
 /* --- the next --- */
 
@@ -115,16 +25,15 @@ __attribute__((visibility("hidden"))) _Atomic(dlvsym_fn) sonde_next_dlvsym;
 /* Also by the first call, which may come before any constructor of ours. */
 __attribute__((constructor)) static void find_next(void)
 {
-	struct search libc = {NULL, NULL};
+	struct loader_calls libc = loader_calls_find();
 
-	dl_iterate_phdr(search_object, &libc);
 	if (!libc.dlsym || !libc.dlvsym)
 		return;
 	dlsym_fn next = (dlsym_fn)libc.dlsym(RTLD_NEXT, "dlsym");
 	dlvsym_fn nextv = (dlvsym_fn)libc.dlsym(RTLD_NEXT, "dlvsym");
 	(void)dlerror();
-	atomic_store(&sonde_next_dlvsym, nextv && !is_our_code(nextv) ? nextv : libc.dlvsym);
-	atomic_store(&sonde_next_dlsym, next && !is_our_code(next) ? next : libc.dlsym);
+	atomic_store(&sonde_next_dlvsym, nextv && !is_own_code(nextv) ? nextv : libc.dlvsym);
+	atomic_store(&sonde_next_dlsym, next && !is_own_code(next) ? next : libc.dlsym);
 }
 
 void *next_dlsym(void *handle, const char *name)
@@ -157,7 +66,7 @@ static struct picked pick(void *handle, const char *name, void *result)
 		return (struct picked){next_dlsym(RTLD_NEXT, name), 1};
 	if (handle == RTLD_DEFAULT)
 		return (struct picked){NULL, 0};
-	if (result && is_our_code(result) && !has_real(export)) /* a handle of the whole program */
+	if (result && is_own_code(result) && !has_real(export)) /* a handle of the whole program */
 		return (struct picked){next_dlsym(RTLD_NEXT, name), 1};
 	void *ours = hand_out(name, result);
 	if (result)

@@ -10,6 +10,7 @@
  * The same function always gets the same of ours, so pointers that were equal stay equal.
  */
 #include "device/cuda/hooks/hooks.h"
+#include "guest/interpose/next.h"
 
 #include <dlfcn.h>
 #include <stdatomic.h>
@@ -80,15 +81,6 @@ bool has_real(int export)
 	return real_of(exports[export].call, exports[export].slot) != NULL;
 }
 
-/* Where this library begins and its code ends. */
-extern const char __ehdr_start[] __attribute__((visibility("hidden")));
-extern const char etext[] __attribute__((visibility("hidden")));
-
-bool is_our_code(const void *fn)
-{
-	return (const char *)fn >= __ehdr_start && (const char *)fn < etext;
-}
-
 /* --- whom they stand for --- */
 
 static void *driver_library(void)
@@ -118,7 +110,7 @@ static void *find_real(enum cuda_call call, int slot)
 	fn = next_dlsym(RTLD_NEXT, name);
 	if (!fn && (lib = driver_library()))
 		fn = next_dlsym(lib, name);
-	if (!fn || is_our_code(fn))
+	if (!fn || is_own_code(fn))
 		return NULL;
 	driver_find(fn);
 	atomic_store_explicit(&reals[call][slot], fn, memory_order_release);
@@ -152,7 +144,7 @@ static void *stand_in(enum cuda_call call, void *real)
 {
 	int n = exports_of(call);
 
-	if (is_our_code(real))
+	if (is_own_code(real))
 		return real;
 	driver_find(real);
 	for (int i = 0; i < n; i++)

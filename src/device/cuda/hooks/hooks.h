@@ -35,7 +35,6 @@ void *hand_out(const char *name, void *real);
 int find_export(const char *name);
 /* Is there a driver in this process that has this one? */
 bool has_real(int export);
-bool is_our_code(const void *fn);
 
 /* --- devices.c: the driver's functions that we ask --- */
 

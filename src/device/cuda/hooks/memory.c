@@ -51,7 +51,7 @@ static void report_block(int r, struct collect_block *b, cu_stream stream, const
 		struct place at = place_now(stream, caller);
 
 		b->pool = POOL_CUDA;
-		b->context = at.context;
+		b->context = b->kind == ALLOC_ASYNC ? 0 : at.context; /* the pool is the device's */
 		b->device = b->kind == ALLOC_PINNED ? DEV_HOST : at.device;
 		b->module = collect_library(caller);
 		if (r == CU_SUCCESS)
@@ -216,12 +216,31 @@ static void sample_default_pool(cu_device device)
 		sample_pool(pool, device_number(device));
 }
 
-/* What is allocated while a stream is captured is memory of a graph: there is none yet. */
+/* What is allocated while a stream is captured is memory of a graph: there is none yet. The question
+ * takes half a microsecond: it is asked in programs that have captured something. */
+static _Atomic bool captures;
+
+int hook_begin_capture(begin_capture_fn real, const void *caller, cu_stream stream, int mode)
+{
+	(void)caller;
+	atomic_store_explicit(&captures, true, memory_order_relaxed);
+	return real(stream, mode); /* the first version has no mode, and does not look at it */
+}
+
+int hook_capture_to_graph(capture_to_graph_fn real, const void *caller, cu_stream stream,
+			  void *graph, const void *nodes, const void *edges, size_t n, int mode)
+{
+	(void)caller;
+	atomic_store_explicit(&captures, true, memory_order_relaxed);
+	return real(stream, graph, nodes, edges, n, mode);
+}
+
 static bool is_captured(cu_stream stream)
 {
 	int state = 0;
 
-	return driver.stream_is_capturing &&
+	return atomic_load_explicit(&captures, memory_order_relaxed) &&
+	       driver.stream_is_capturing &&
 	       driver.stream_is_capturing(stream, &state) == CU_SUCCESS && state;
 }
 
@@ -254,7 +273,6 @@ int hook_mem_alloc_pool(mem_alloc_pool_fn real, const void *caller, cu_address *
 	if (collect_wants_driver() && !is_captured(stream)) {
 		struct place at = place_now(stream, caller);
 		b.pool = POOL_CUDA;
-		b.context = at.context;
 		b.device = device_of_pool(pool, at.device);
 		b.module = collect_library(caller);
 		if (r == CU_SUCCESS)

@@ -1,0 +1,302 @@
+# SPDX-License-Identifier: MulanPSL-2.0
+"""Every block of the CUDA driver, whichever way the job asks for its functions (simulated driver)."""
+
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+
+import pytest
+
+from dump_rows import rows_of
+from harness import SOAK
+from waiting import pause
+
+MIB = 1 << 20
+KINDS = {"alloc", "managed", "array", "async", "create"}
+
+
+class Cuda:
+    """Runs tests/targets/cuda_memory.c, plain and recorded."""
+
+    def __init__(self, build, tmp_path):
+        self.build, self.tmp, self.count = build, tmp_path, 0
+        self.program = str(build / "targets" / "cuda_memory")
+        self.driver = build / "sim" / "libcuda.so.1"
+        self.env = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(tmp_path),
+            "LC_ALL": "C.UTF-8",
+            "LD_LIBRARY_PATH": str(build / "sim"),
+        }
+
+    def plain(self, *words, program=None, **env):
+        env = {**self.env, **env}
+        words = [program or self.program, *words]
+        done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def command(self, where, *options):
+        return [self.build / "bin" / "msmemscope", f"--output={where}", "--report=off", *options, "--"]
+
+    def record(self, *words, options=(), program=None, **env):
+        """(what it printed, rows of the driver's blocks, where)"""
+        self.count += 1
+        where = self.tmp / f"out{self.count}"
+        words = [*self.command(where, *options), program or self.program, *words]
+        env = {**self.env, **env}
+        done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=100)
+        assert done.returncode == 0, done.stderr
+        rows = [r for r in rows_of(where) if r["Event Type"] == "CUDA"]
+        return done.stdout, rows, where
+
+    def show(self, where):
+        words = [self.build / "bin" / "sonde", "mem", "show", "--json", where]
+        done = subprocess.run(words, env=self.env, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+
+@pytest.fixture
+def cuda(build, tmp_path):
+    return Cuda(build, tmp_path)
+
+
+def split(rows):
+    """Allocations and frees; those that the recorder made up at the end are none."""
+    made = [r for r in rows if r["Event"] == "MALLOC"]
+    ended = [r for r in rows if r["Event"] == "FREE" and r["attr"].get("shadow") != "true"]
+    return made, ended
+
+
+def sizes(rows):
+    return sorted(int(r["attr"]["size"]) for r in rows)
+
+
+@pytest.mark.parametrize("way", ["runtime", "old", "dlsym", "dlvsym", "linked"])
+def test_every_kind_once_by_every_way(cuda, way):
+    env = {"LD_PRELOAD": str(cuda.driver)} if way == "linked" else {}
+    said, rows, where = cuda.record(way, "all", options=["--analysis=decompose"], **env)
+    made, ended = split(rows)
+    assert said == cuda.plain(way, "all", **env)
+    assert sizes(made) == sorted(
+        [MIB, 10240, 3 * MIB, 16384, 4096, 5 * MIB, 6 * MIB, 2 * MIB]
+    )
+    assert sizes(ended) == sorted(set(sizes(made)) - {4096})
+    assert {r["attr"]["alloc_type"] for r in made} == KINDS
+    assert {r["attr"]["owner"] for r in made} == {"CUDA@cuda_memory"}
+    assert {r["Device Id"] for r in rows} == {"0"}
+
+
+def test_contexts_end_with_their_blocks(cuda):
+    said, rows, _ = cuda.record("runtime", "contexts")
+    made, ended = split(rows)
+    assert said == cuda.plain("runtime", "contexts")
+    assert len(made) == len(ended) == 7
+    # in the order in which their contexts end
+    assert [int(r["attr"]["size"]) // MIB for r in ended] == [2, 1, 1, 1, 1, 4, 8]
+
+
+def test_old_drivers(cuda):
+    """Of CUDA 10.1: no cuGetProcAddress, no pools, no virtual memory. Of 11.3: its first form."""
+    old = {"LD_LIBRARY_PATH": str(cuda.build / "sim" / "old"), "SIM_CUDA_VERSION": "10010"}
+    said, rows, _ = cuda.record("runtime", "all", **old)
+    assert said == cuda.plain("runtime", "all", **old)
+    assert sizes(split(rows)[0]) == sorted([MIB, 10240, 3 * MIB, 16384, 4096])
+    newer = {"SIM_CUDA_VERSION": "11040"}
+    said, rows, _ = cuda.record("old", "all", **newer)
+    assert said == cuda.plain("old", "all", **newer)
+    assert len(split(rows)[0]) == 8
+
+
+def test_pointers_that_were_equal_stay_equal(cuda):
+    assert cuda.record("runtime", "pointers")[0] == cuda.plain("runtime", "pointers")
+
+
+def test_visible_devices_have_the_machines_numbers(cuda):
+    _, rows, _ = cuda.record("runtime", "all", SIM_GPU_COUNT="4", CUDA_VISIBLE_DEVICES="2,0")
+    assert {r["Device Id"] for r in rows} == {"2"}
+    named = "GPU-00000000-0000-0000-0000-000000000003"
+    _, rows, _ = cuda.record("runtime", "all", SIM_GPU_COUNT="4", CUDA_VISIBLE_DEVICES=named)
+    assert {r["Device Id"] for r in rows} == {"0"}  # as the job counts
+
+
+@pytest.mark.parametrize(
+    "env", [{"SIM_CUDA_MIG": "1"}, {"SIM_CUDA_MPS": "1"}, {"SIM_CUDA_INIT_ERROR": "805"}]
+)
+def test_shared_devices_and_failures(cuda, env):
+    said, rows, _ = cuda.record("runtime", "all", **env)
+    assert said == cuda.plain("runtime", "all", **env)
+    assert len(split(rows)[0]) == (0 if "SIM_CUDA_INIT_ERROR" in env else 8)
+
+
+def test_refusals(cuda):
+    said, _, where = cuda.record("runtime", "refuse", options=["--analysis=oom"])
+    assert said == cuda.plain("runtime", "refuse")
+    found = [r for r in rows_of(where) if "OOM" in r["Event Type"] or "OOM" in r["Name"]]
+    text = json.dumps(found)
+    for call in ("cuMemAlloc", "cuMemAllocAsync", "cuMemCreate"):
+        assert f'"{call}"' in text or call in text
+    assert cuda.show(where)["counts"]["ooms"] == 3
+
+
+def test_children(cuda):
+    """Made before the driver is initialised they record for themselves; a child that has the
+    parent's driver goes on as it would."""
+    for how, blocks in (("spawn", [1, 2, 3]), ("fork", [1, 2])):
+        said, rows, _ = cuda.record("runtime", how)
+        assert said == cuda.plain("runtime", how)
+        assert [n // MIB for n in sizes(split(rows)[0])] == blocks
+        assert len({r["Process Id"] for r in rows}) == len(blocks)
+
+
+def test_a_million_pairs_and_cycles(cuda):
+    """Every event once: from two threads, and by sonde mem record."""
+    words = ["runtime", "pairs", "500000", "2"]
+    where = cuda.tmp / "pairs"
+    sonde = [cuda.build / "bin" / "sonde", "mem", "record", "--output", where, "--"]
+    done = subprocess.run(
+        [*sonde, cuda.program, *words], env=cuda.env, capture_output=True, text=True, timeout=100
+    )
+    assert done.returncode == 0 and "none lost" in done.stderr, done.stderr
+    counts = cuda.show(where)["counts"]
+    assert (counts["mallocs"], counts["frees"]) == (10**6, 10**6)
+    where = cuda.tmp / "cycles"
+    sonde[4] = where
+    words = ["runtime", "cycles", "100000"]
+    done = subprocess.run(
+        [*sonde, cuda.program, *words], env=cuda.env, capture_output=True, text=True, timeout=100
+    )
+    recorded = int(re.search(r"(\d+) events recorded, none lost", done.stderr).group(1))
+    assert 200_004 <= recorded < 200_020
+    assert cuda.show(where)["counts"]["frees"] == 1
+
+
+def kill_once(cuda, where):
+    """(allocations that it had finished, that were recorded)"""
+    job = subprocess.Popen(
+        [*cuda.command(where), cuda.program, "runtime", "churn"],
+        env=cuda.env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    job.stdout.readline()
+    pause(random.random() * 0.02, "any moment")
+    job.kill()
+    lines = job.stdout.read().split(b"\n")
+    job.stdout.close()
+    assert job.wait() == -signal.SIGKILL
+    printed = int(lines[-2]) if len(lines) > 1 else 1
+    return printed, cuda.show(where)["counts"]["mallocs"]
+
+
+@pytest.mark.deadline(300)
+def test_kill_9_at_any_moment(cuda):
+    random.seed(os.getpid())
+    for i in range(50 if SOAK else 10):
+        printed, recorded = kill_once(cuda, cuda.tmp / f"killed{i}")
+        # at most one more had been allocated, and was not said yet
+        assert printed <= recorded <= printed + 1
+
+
+# --- beside others ---
+
+SHIM = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <string.h>
+static int (*real)(unsigned long long *, size_t);
+int shim_calls;
+/* a library that limits memory, as some do: it stands for the driver's function, too */
+int cuMemAlloc_v2(unsigned long long *out, size_t bytes)
+{
+	shim_calls++;
+	if (!real)
+		real = (int (*)(unsigned long long *, size_t))dlsym(
+			dlopen("libcuda.so.1", RTLD_LAZY), "cuMemAlloc_v2");
+	return real(out, bytes);
+}
+void *dlsym(void *handle, const char *name)
+{
+	static void *(*next)(void *, const char *);
+	if (!next)
+		next = (void *(*)(void *, const char *))dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.34");
+	if (!next)
+		next = (void *(*)(void *, const char *))dlvsym(RTLD_NEXT, "dlsym", OLD);
+	if (handle != RTLD_NEXT && !strcmp(name, "cuMemAlloc_v2") && !real) {
+		real = (int (*)(unsigned long long *, size_t))next(handle, name);
+		return (void *)cuMemAlloc_v2;
+	}
+	return next(handle, name);
+}
+"""
+
+
+def build_shim(cuda, name, source):
+    old = "GLIBC_2.17" if os.uname().machine == "aarch64" else "GLIBC_2.2.5"
+    path, lib = cuda.tmp / f"{name}.c", cuda.tmp / f"{name}.so"
+    path.write_text(source.replace("OLD", f'"{old}"'))
+    subprocess.run(["cc", "-shared", "-fPIC", "-O1", path, "-o", lib, "-ldl"], check=True)
+    return lib
+
+
+@pytest.mark.needs("cc")
+def test_another_library_that_interposes_dlsym(cuda):
+    """Behind us (LD_PRELOAD of the user comes after ours), and before us, as a wrapper script has it."""
+    shim = build_shim(cuda, "shim", SHIM)
+    plain = cuda.plain("dlsym", "all", LD_PRELOAD=str(shim))
+    assert plain == cuda.plain("dlsym", "all")
+    said, rows, _ = cuda.record("dlsym", "all", LD_PRELOAD=str(shim))
+    assert said == plain
+    assert len(split(rows)[0]) == 8
+    wrapper = cuda.tmp / "wrapper"
+    wrapper.write_text(f'#!/bin/sh\nLD_PRELOAD="{shim}:$LD_PRELOAD" exec "$@"\n')
+    wrapper.chmod(0o755)
+    said, rows, _ = cuda.record(cuda.program, "dlsym", "all", program=str(wrapper))
+    assert said == plain
+    assert len(split(rows)[0]) == 8
+
+
+@pytest.mark.needs("cc")
+def test_a_job_that_interposes_dlsym_itself(cuda):
+    source = cuda.tmp / "job.c"
+    main = r"""
+    #include <stdio.h>
+    int main(void)
+    {
+    	void *lib = dlopen("libcuda.so.1", RTLD_NOW);
+    	int (*init)(unsigned) = (int (*)(unsigned))dlsym(lib, "cuInit");
+    	int (*retain)(void **, int) =
+    		(int (*)(void **, int))dlsym(lib, "cuDevicePrimaryCtxRetain");
+    	int (*set)(void *) = (int (*)(void *))dlsym(lib, "cuCtxSetCurrent");
+    	int (*alloc)(unsigned long long *, size_t) =
+    		(int (*)(unsigned long long *, size_t))dlsym(lib, "cuMemAlloc_v2");
+    	unsigned long long a = 0;
+    	void *ctx = 0;
+    	int r = init(0) + retain(&ctx, 0) + set(ctx) + alloc(&a, 1 << 20);
+    	printf("%d %d\n", r, shim_calls);
+    	return 0;
+    }
+    """
+    old = "GLIBC_2.17" if os.uname().machine == "aarch64" else "GLIBC_2.2.5"
+    source.write_text(SHIM.replace("OLD", f'"{old}"') + main)
+    job = cuda.tmp / "job"
+    subprocess.run(["cc", "-rdynamic", source, "-o", job, "-ldl"], check=True)
+    said, rows, _ = cuda.record(program=str(job))
+    assert said == cuda.plain(program=str(job)) == "0 1\n"
+    assert sizes(split(rows)[0]) == [MIB]
+
+
+def test_programs_without_a_driver_find_none(cuda):
+    """What we export is no driver: a job that asks whether there is one is told the truth."""
+    ask = (
+        "import ctypes\n"
+        "dlsym = ctypes.CDLL(None).dlsym\n"
+        "dlsym.restype, dlsym.argtypes = ctypes.c_void_p, (ctypes.c_void_p, ctypes.c_char_p)\n"
+        "print(dlsym(None, b'cuMemAlloc_v2'), hasattr(ctypes.CDLL(None), 'cuInit'))\n"
+    )
+    said, rows, _ = cuda.record("-c", ask, program="/usr/bin/python3")
+    assert said == "None False\n" and not rows
