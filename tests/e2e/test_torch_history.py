@@ -16,7 +16,7 @@ import sys
 import pytest
 
 from dump_rows import rows_of
-from torches import every_torch
+from torches import every_torch, quickest_torch
 
 DATA = pathlib.Path(__file__).resolve().parents[1] / "data/torch_notes"
 KINDS = ("cuda", "cuda_expandable")
@@ -313,6 +313,35 @@ def test_a_torch_without_a_gpu_is_left_alone(build, tmp_path, torch):
     )
     assert done.returncode == 0, done.stderr
     assert "unharmed" in done.stdout and "CUDA" not in done.stderr
+
+
+# As in the middle of torch.cuda.init(): the thread that comes to us may hold this lock.
+BUSY = """
+import sys
+import torch
+import msmemscope
+
+with torch.cuda._initialization_lock:
+    msmemscope.config(output_path=sys.argv[1])
+    msmemscope.start()
+calls = [call for call, _ in torch.cuda._queued_calls if call.__module__ == "msmemscope._history"]
+assert len(calls) == 1, torch.cuda._queued_calls
+msmemscope.stop()
+print("unharmed", torch.cuda._initialization_lock.locked())
+"""
+
+
+def test_it_comes_while_cuda_is_being_initialized(build, tmp_path):
+    done = subprocess.run(
+        [quickest_torch().path, "-c", BUSY, tmp_path / "out"],
+        env=dict(os.environ, PYTHONPATH=str(build / "python")),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        universal_newlines=True,
+        timeout=60,
+    )
+    assert done.returncode == 0 and done.stdout.split() == ["unharmed", "False"], done.stderr
 
 
 # Nothing is alive when recording begins; the first notes are read later, and by another thread.

@@ -18,6 +18,7 @@ driver, if nobody else reports that. The reserved bytes of TORCH are those of CU
 
 import bisect
 import functools
+import sys
 import threading
 import time
 
@@ -71,7 +72,11 @@ def sync():
 
 
 def before_step():
-    if _importer is not None and _importer.is_due(STEP_S):
+    if _importer is None:
+        return
+    if _queued and _importer.waits():  # its turn may have been over when it was queued
+        _on_torch(sys.modules.get("torch"))
+    if _importer.is_due(STEP_S):
         sync()
 
 
@@ -89,8 +94,24 @@ def _on_torch(torch):
     if cuda.is_initialized():
         _on_cuda(torch)
     elif not _queued:
-        cuda._lazy_call(lambda: _on_cuda(torch))
         _queued = True
+        _when_initialized(cuda, lambda: _on_cuda(torch))
+
+
+def _when_initialized(cuda, call):
+    """What torch.cuda._lazy_call() does; but that waits for a lock which this very thread may hold:
+    the package comes at any moment, also in the middle of CUDA's initialization."""
+    lock = getattr(cuda, "_initialization_lock", None)
+    calls = getattr(cuda, "_queued_calls", None)
+    if lock is None or not isinstance(calls, list):
+        cuda._lazy_call(call)
+        return
+    mine = lock.acquire(False)
+    try:
+        calls.append((call, ["msmemscope\n"]))
+    finally:
+        if mine:
+            lock.release()
 
 
 def _on_cuda(torch):
@@ -129,6 +150,9 @@ class Importer:
         self.read_at = self.read_took = 0.0
 
     # --- the allocator's side ---
+
+    def waits(self):
+        return self.enabled and self.notes is None and self.torch is None
 
     def begin(self, torch):
         if self.notes is not None or self.torch is not None:
