@@ -132,6 +132,9 @@ static void settle_attribution(struct activities *a, struct process *p)
 	if (wanted || !p->attribution)
 		return;
 	deliver_held(a, p, UINT64_MAX);
+	for (struct open_window *f = p->windows; f; f = f->next)
+		if (f->top)
+			top_drop_owners(f->top);
 	attribution_free(p->attribution);
 	p->attribution = NULL;
 }
