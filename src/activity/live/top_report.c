@@ -3,9 +3,9 @@
 
 #include "activity/live/busy.h"
 #include "activity/live/histogram.h"
-#include "activity/windows/names.h"
 #include "activity/live/toplist.h"
 #include "activity/owners/owners.h"
+#include "activity/windows/names.h"
 #include "base/compare.h"
 #include "base/containers/hmap.h"
 #include "base/mem.h"

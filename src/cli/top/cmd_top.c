@@ -11,10 +11,10 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "activity/live/toplist.h"
 #include "base/clock.h"
 #include "base/text/display_width.h"
 #include "base/text/table.h"
-#include "activity/live/toplist.h"
 #include "cli/ctl/values.h"
 #include "cli/screen.h"
 #include "cli/top/text.h"
@@ -305,7 +305,8 @@ static int show_top(struct ctl *c, const struct top_options *o)
 						  .must_end = screen_must_end};
 	struct top_run t = {.c = c,
 			    .o = o,
-			    .view = {.by = o->by >= BY_MODULE ? TOP_BY_KERNEL : o->by, .sort = {o->sort, o->rank_sort}},
+			    .view = {.by = o->by >= BY_MODULE ? TOP_BY_KERNEL : o->by,
+				     .sort = {o->sort, o->rank_sort}},
 			    .screen = screen_is_able() && !o->common.json && !o->once && !o->count};
 	struct top_follow f = {.g = &c->group,
 			       .o = {.pids = o->pids ? ctl_pids(o->pids) : NULL,
@@ -365,11 +366,12 @@ static const char *const by_choices[] = {"both", "kernel", "rank", "module", "li
 
 #define AT(member) offsetof(struct top_options, member)
 static const struct opt options[] = {
-	OPTION_CHOICE("by", "WHAT", by_choices, AT(by), "both",
-		      "A table by kernel, by rank, or both; or by module of the model (equal layers "
-		      "as one: h.*.mlp) or line of the program that launched the work, for which a "
-		      "monitor is started with --attribute.",
-		      .group = "What to show"),
+	OPTION_CHOICE(
+		"by", "WHAT", by_choices, AT(by), "both",
+		"A table by kernel, by rank, or both; or by module of the model (equal layers "
+		"as one: h.*.mlp) or line of the program that launched the work, for which a "
+		"monitor is started with --attribute.",
+		.group = "What to show"),
 	OPTION_UINT("top", "N", AT(lines), 1, 160, "15", "Lines of the table by kernel.",
 		    .letters = "n"),
 	OPTION_CHOICE(

@@ -16,9 +16,9 @@
 
 static int poll_hosts(struct top_follow *f, struct err *err)
 {
-	json_t *request =
-		json_pack("{s:s,s:i,s:I}", "fn", "getTop", "limit", (int)(f->o.lines + (f->o.attribute ? OWNER_ROWS : EXTRA_ROWS)),
-			  "lease", (json_int_t)f->monitor.lease);
+	json_t *request = json_pack("{s:s,s:i,s:I}", "fn", "getTop", "limit",
+				    (int)(f->o.lines + (f->o.attribute ? OWNER_ROWS : EXTRA_ROWS)),
+				    "lease", (json_int_t)f->monitor.lease);
 
 	if (f->o.job_id >= 0)
 		json_object_set_new(request, "job_id", json_integer(f->o.job_id));

@@ -158,7 +158,8 @@ TEST(record, unknown_types)
 		r.head.type = (uint8_t)type;
 		CHECK(rec_check(&r.head, sizeof(r)) == (type == REC_ALLOC || type == REC_HEAP ||
 							type == REC_OOM || type == REC_ACCESS ||
-							type == REC_MONITOR || type == REC_MAP));
+							type == REC_MONITOR || type == REC_MAP ||
+							type == REC_LAUNCH));
 	}
 }
 
