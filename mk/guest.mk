@@ -17,6 +17,7 @@ HOOKS_libascend_mstx_hook := src/device/ascend/hooks/mstx_hooks.c
 HOOKS_libatb_abi_0_hook := $(addprefix src/device/ascend/hooks/,atb_hooks.c atb_text.c)
 HOOKS_libatb_abi_1_hook := $(HOOKS_libatb_abi_0_hook)
 HOOKS_libsonde_host_hook := src/device/host/hooks/malloc_hooks.c
+HOOKS_libsonde_cuda_hook := $(wildcard src/device/cuda/hooks/*.c)
 # The monitor: what asks the daemon, and the sources of activities.
 HOOKS_libsonde_monitor := $(wildcard src/guest/monitor/*.c src/device/*/activity/*.c) \
 	src/wire/request.c src/wire/fabric.c src/wire/rank_env.c src/wire/proc_stat.c src/guest/runtime/env.c $(INTERPOSE)
@@ -40,7 +41,7 @@ $(O)/lib/libsonde_guest.so: $(GUEST_OBJ)
 	$(CC) -o $@ $^ $(GUEST_LDFLAGS) -Wl,-soname,$(@F)
 
 # The versions that the C library gave its first functions on this machine, and the start of programs.
-INTERPOSE_LIBS := $(O)/lib/libleaks_ascend_hal_hook.so $(O)/lib/libsonde_monitor.so
+INTERPOSE_LIBS := $(addprefix $(O)/lib/,libleaks_ascend_hal_hook.so libsonde_monitor.so libsonde_cuda_hook.so)
 $(O)/guest/interpose.map: mk/guest.mk
 	@mkdir -p $(@D)
 	printf '%s { };\nGLIBC_2.34 { };\n' $(if $(findstring aarch64,$(shell $(CC) -dumpmachine)),GLIBC_2.17,GLIBC_2.2.5) > $@

@@ -18,8 +18,8 @@ $(O)/own/%.o: %.c
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) $(OWN_CFLAGS) -MMD -MP -c $< -o $@
 
-# The status page is inside the program.
-$(O)/own/src/daemon/http/routes.o: $(wildcard src/web/*)
+# Pages and their scripts are inside the program.
+$(O)/own/src/daemon/http/routes.o $(O)/own/src/formats/profile/flame.o: $(wildcard src/web/*)
 
 $(O)/bin/sonde: $(OWN_OBJ)
 	@mkdir -p $(@D)

@@ -5,11 +5,18 @@ SIM_LIBS := $(notdir $(patsubst %/,%,$(wildcard sim/lib*/)))
 SIM_PROGS := $(filter-out $(SIM_LIBS) include common,$(notdir $(patsubst %/,%,$(wildcard sim/*/))))
 
 .PHONY: sim
-sim: $(SIM_LIBS:%=$(O)/sim/%.so) $(SIM_PROGS:%=$(O)/sim/%) $(O)/sim/libnvidia-ml.so.1
+sim: $(SIM_LIBS:%=$(O)/sim/%.so) $(SIM_PROGS:%=$(O)/sim/%) $(O)/sim/libnvidia-ml.so.1 $(O)/sim/libcuda.so.1 \
+	$(O)/sim/old/libcuda.so.1
 
-# The name by which programs load it.
-$(O)/sim/libnvidia-ml.so.1: $(O)/sim/libnvidia-ml.so
-	ln -sf libnvidia-ml.so $@
+# The names by which programs load them. The driver calls its own functions, whoever has their names.
+$(O)/sim/libnvidia-ml.so.1 $(O)/sim/libcuda.so.1: $(O)/sim/%.so.1: $(O)/sim/%.so
+	ln -sf $*.so $@
+SIM_SONAME_libcuda := libcuda.so.1
+SIM_LDFLAGS_libcuda := -Wl,-Bsymbolic
+# A driver of CUDA 10.1: neither virtual memory, nor pools, nor cuGetProcAddress().
+$(O)/sim/old/libcuda.so.1: $(patsubst %,$(O)/simobj/sim/libcuda/%.o,cuda context blocks memory)
+	@mkdir -p $(@D)
+	$(CC) -shared -o $@ $^ $(SIM_LDFLAGS_libcuda) -Wl,-soname,libcuda.so.1 -lpthread -ldl
 
 -include sim/deps.mk
 
@@ -21,7 +28,7 @@ define sim_lib
 $(O)/sim/$(1).so: $(patsubst %.c,$(O)/simobj/%.o,$(wildcard sim/$(1)/*.c)) $(SIM_NEEDS_$(1):%=$(O)/sim/%.so)
 	@mkdir -p $$(@D)
 	$(CC) -shared -o $$@ $$(filter %.o,$$^) -L$(O)/sim $(SIM_NEEDS_$(1):lib%=-l%) \
-		-Wl,-soname,$(1).so -Wl,-rpath,'$$$$ORIGIN' -lpthread -ldl
+		-Wl,-soname,$(or $(SIM_SONAME_$(1)),$(1).so) $(SIM_LDFLAGS_$(1)) -Wl,-rpath,'$$$$ORIGIN' -lpthread -ldl
 endef
 $(foreach l,$(SIM_LIBS),$(eval $(call sim_lib,$(l))))
 

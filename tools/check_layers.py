@@ -43,7 +43,7 @@ LAYER_OF = [
     ("src/client/top/*", "client/top"),
 ]
 LAYERS = (
-    "wire base formats sampler recorder memory activity net client certs daemon launch cli python"
+    "wire base formats sampler recorder memory activity timeline net client certs daemon launch cli python"
 ).split()
 
 ALLOWED = {
@@ -79,11 +79,12 @@ ALLOWED = {
     "activity": "base wire formats unwind/symbols unwind/remote recorder/stream activity/toplist",
     "client/top": "base client activity/toplist unwind/symbols",
     "sampler": "base wire formats unwind/remote unwind/python unwind/symbols device/metrics",
+    "timeline": "base wire formats unwind/symbols memory memory/row memory/options activity",
     "daemon": "base wire net device/metrics formats activity/toplist unwind/remote",
     "launch": "base wire memory/options memory/row recorder recorder/stream",
     # own world: what people type, and what they import
     "cli": "base wire formats unwind/remote unwind/python unwind/symbols sampler recorder"
-    " recorder/stream memory memory/options memory/row activity activity/toplist net client client/top"
+    " recorder/stream memory memory/options memory/row activity activity/toplist timeline net client client/top"
     " certs daemon launch device/metrics api",
     "python": "guest/runtime guest/collect guest/monitor unwind/python wire base memory/options memory/row api",
 }

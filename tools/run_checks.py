@@ -5,8 +5,8 @@
 usage: run_checks.py [--quick] [--build DIR] [--list] [STAGE...]
 
 Every stage is a command that a person can run alone (--list prints them). Its output goes to
-DIR/check/STAGE.log and is shown only when it fails. The last lines name the slowest tests and add up
-the unit and e2e tests.
+DIR/check/STAGE.log and is shown only when it fails. The last lines name the slowest tests, and those that
+took the most of the processors, and add up the unit and e2e tests.
 
 End-to-end tests wait about a third of their time. Stages that are marked `beside` use it: they run
 one after the other in the background, with low priority, while the list goes on; a stage that is
@@ -169,7 +169,7 @@ def counts(log_path):
 
 
 def lines_of(log_path, word):
-    """Lines that begin like this: `unsteady: ` and `slow: ` of tools/run_e2e.py."""
+    """Lines that begin like this: `unsteady: `, `slow: ` and `busy: ` of tools/run_e2e.py."""
     with open(log_path, errors="replace") as f:
         return [line.rstrip() for line in f if line.startswith(word)]
 
@@ -215,6 +215,7 @@ class Run:
         self.env = environment()
         self.total = {"passed": 0, "failed": 0, "skipped": 0}
         self.slow = []
+        self.busy = []
         self.stop = threading.Event()  # a stage has failed, or the run is interrupted
         self.printing = threading.Lock()
 
@@ -268,6 +269,7 @@ class Run:
             for line in lines_of(path, "unsteady: ") if s.counts else []:
                 print(f"{'':12} {line}", flush=True)
             self.slow += lines_of(path, "slow: ") if s.counts else []
+            self.busy += lines_of(path, "busy: ") if s.counts else []
             if status:
                 self.stop.set()
                 print(f"\n--- the end of {path}\n{tail(path)}---")
@@ -275,6 +277,8 @@ class Run:
 
     def report(self, seconds):
         for line in sorted(self.slow, key=lambda x: -float(x.split()[1]))[:SLOWEST]:
+            print(line)
+        for line in sorted(self.busy, key=lambda x: -float(x.split()[4]))[:SLOWEST]:
             print(line)
         print(f"{'total':12} {seconds:6.1f} s")
         if self.stop.is_set():

@@ -10,12 +10,14 @@ With --beside the files that match one of LANES run in a process of their own fo
 all others run one by one as ever: most tests wait for something most of the time. On few processors
 one of thousands may then come too late for what it waits for: up to AGAIN tests that failed run once
 more, alone. If they pass then, the run has passed, and its last lines name them, to be repaired.
-The lines before say how long each lane took and which SLOWEST tests were the slowest of all.
+The lines before say how long each lane took, which SLOWEST tests were the slowest of all, and which took
+the most of the processors.
 """
 
 import collections
 import glob
 import os
+import pathlib
 import re
 import signal
 import subprocess
@@ -37,10 +39,10 @@ LANES = {
         r"|packaging|status_page|walkthrough|python_hostile|python_auto_import|wheel|install|torch_modules)"
     ),
     "python": re.compile(r"test_(torch_(?!modules)|python_(?!lines|stacks))"),
-    "monitor": re.compile(r"test_(monitor|quick_start|trace_|cupti|activity_|sim_|putils_)"),
+    "monitor": re.compile(r"test_(monitor|quick_start|trace_|cupti|activity_|sim_|putils_|timeline)"),
     "memory": re.compile(
         r"test_(planted_faults|inefficient|leaks|atb|amended_dumps|compare|host_memory|bootstrap|soak|framework"
-        r"|bombs|losses|planted_names|rotation|crash|recover_places|damaged_input|show_export|owners|oom)"
+        r"|bombs|losses|planted_names|rotation|crash|recover_places|damaged_input|show_export|viewer_files|owners|oom)"
     ),
 }
 TORCHES = os.path.join(os.path.dirname(__file__), "../tests/e2e/torches.py")
@@ -83,19 +85,56 @@ class Lane:
         items[:] = mine
 
 
-def processor_seconds():
-    """Of this process and of those that it has waited for."""
-    return sum(os.times()[:4])
+class Processors:
+    """How many seconds of processors this process and all that it started have taken.
+
+    A control group of our own counts also those that nobody waits for, such as recorders and daemons.
+    Where none can be made (only the old kind is tried: in the new one our tests would lose the groups
+    that they make), the processes that were waited for count alone."""
+
+    ROOT = pathlib.Path("/sys/fs/cgroup/cpuacct")
+
+    def __init__(self):
+        self.group = None
+        try:
+            lines = pathlib.Path("/proc/self/cgroup").read_text().splitlines()
+            mine = {c: path for _, names, path in (l.split(":", 2) for l in lines) for c in names.split(",")}
+            self.parent = self.ROOT / mine["cpuacct"].lstrip("/")
+            group = self.parent / f"sonde-e2e-{os.getpid()}"
+            group.mkdir()
+            (group / "cgroup.procs").write_text(str(os.getpid()))
+            self.group = group
+        except (OSError, KeyError, ValueError):
+            pass
+
+    def seconds(self):
+        if self.group:
+            return int((self.group / "cpuacct.usage").read_text()) / 1e9
+        return sum(os.times()[:4])
+
+    def end(self):
+        """Gives back what still runs; a group must be empty to be removed."""
+        if not self.group:
+            return
+        try:
+            for pid in (self.group / "cgroup.procs").read_text().split():
+                (self.parent / "cgroup.procs").write_text(pid)
+            self.group.rmdir()
+        except OSError:
+            pass
 
 
 class Notes:
-    """A line for each test: seconds, seconds of processors, whether it failed, its name. Processes that
-    nobody waits for, such as recorders, are not in the processors' time."""
+    """A line for each test: seconds, seconds of processors, whether it failed, its name."""
 
     def __init__(self, path):
         self.path = path
         self.seconds = collections.Counter()
-        self.processors = processor_seconds()
+        self.processors = Processors()
+        self.before = self.processors.seconds()
+
+    def pytest_unconfigure(self):
+        self.processors.end()
 
     def pytest_configure(self, config):
         self.root = config.rootpath
@@ -104,10 +143,10 @@ class Notes:
         self.seconds[report.nodeid] += report.duration
         if report.failed or report.when == "teardown":
             verdict = "failed" if report.failed else "ended"
-            before, self.processors = self.processors, processor_seconds()
+            before, self.before = self.before, self.processors.seconds()
             with open(self.path, "a") as f:
                 seconds = self.seconds.pop(report.nodeid, 0)
-                busy = self.processors - before
+                busy = self.before - before
                 f.write(f"{seconds:.2f} {busy:.2f} {verdict} {self.root}/{report.nodeid}\n")
 
 
@@ -179,8 +218,10 @@ def run_lanes(arguments):
     if status == FAILED_TESTS and 0 < len(failed) <= AGAIN and run_again(arguments, failed):
         status, unsteady = 0, failed
         counts.passed_alone(failed)
-    for seconds, busy, test in sorted(times, reverse=True)[:SLOWEST]:
-        print(f"slow: {seconds:6.2f} s, processors {busy:6.2f} s  {os.path.relpath(test)}")
+    for word, key in ("slow", 0), ("busy", 1):
+        for time_of in sorted(times, key=lambda t: -t[key])[:SLOWEST]:
+            seconds, busy, test = time_of
+            print(f"{word}: {seconds:6.2f} s, processors {busy:6.2f} s  {os.path.relpath(test)}")
     for test in unsteady:
         print(f"unsteady: {test}: failed beside others, passed alone")
     print(counts)

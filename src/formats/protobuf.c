@@ -43,13 +43,18 @@ void protobuf_add_bytes(struct buf *out, unsigned field, const void *data, size_
 	buf_add(out, data, bytes);
 }
 
+void protobuf_add_fixed64(struct buf *out, unsigned field, uint64_t v)
+{
+	add_key(out, field, WIRE_FIXED64);
+	add_fixed(out, v, sizeof(v));
+}
+
 void protobuf_add_double(struct buf *out, unsigned field, double v)
 {
 	uint64_t bits;
 
 	memcpy(&bits, &v, sizeof(bits));
-	add_key(out, field, WIRE_FIXED64);
-	add_fixed(out, bits, sizeof(bits));
+	protobuf_add_fixed64(out, field, bits);
 }
 
 void protobuf_add_float(struct buf *out, unsigned field, float v)

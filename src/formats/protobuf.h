@@ -17,6 +17,7 @@ void protobuf_add_varint(struct buf *out, uint64_t v);
 /* Adds nothing for 0: that is what a field is when it is not there. */
 void protobuf_add_number(struct buf *out, unsigned field, uint64_t v);
 void protobuf_add_bytes(struct buf *out, unsigned field, const void *data, size_t bytes);
+void protobuf_add_fixed64(struct buf *out, unsigned field, uint64_t v);
 void protobuf_add_double(struct buf *out, unsigned field, double v);
 void protobuf_add_float(struct buf *out, unsigned field, float v);
 

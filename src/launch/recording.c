@@ -91,6 +91,7 @@ int launch_preload(const char *lib_dir, bool host_memory, struct args *a, struct
 		"libascend_mstx_hook.so",
 		LAUNCH_KERNEL_HOOK,
 		atb_library(a),
+		"libsonde_cuda_hook.so",
 		host_memory ? "libsonde_host_hook.so" : NULL,
 	};
 	const char *before = getenv("LD_PRELOAD");

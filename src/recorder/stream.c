@@ -72,8 +72,8 @@ void stream_losses_count(struct stream_losses *l, const struct batch_count *c)
 
 	if (before > l->records)
 		l->missing += before - l->records;
-	else if (before < l->records)
-		l->repeated++;
+	else if (stream_is_repeated(l, c) && c->records > l->records) /* was passed over */
+		l->missing += c->records - l->records;
 	if (c->records > l->records)
 		l->records = c->records;
 	l->events = c->lost_events;
@@ -93,6 +93,24 @@ void stream_losses_end(const struct stream_losses *l, struct frame_proc_end *e)
 		e->lost_stacks = l->stacks;
 	if (e->damaged < l->damaged)
 		e->damaged = l->damaged;
+}
+
+/* Before a batch: who has its counts knows whether it has its records already. */
+static void announce_batch(const struct stream_ops *ops, void *arg, const char *at, size_t bytes)
+{
+	const struct batch_item *it = (const struct batch_item *)at;
+
+	if (!ops->batch)
+		return;
+	ops->batch(arg, NULL);
+	for (; bytes >= sizeof(*it) && it->bytes >= sizeof(*it) && it->bytes <= bytes &&
+	       it->bytes % 8 == 0;
+	     bytes -= it->bytes, it = (const void *)((const char *)it + it->bytes)) {
+		const struct batch_count *c = (const struct batch_count *)it;
+
+		if (it->kind == BATCH_COUNT && it->bytes == sizeof(*c) && c->in_batch <= c->records)
+			ops->batch(arg, c);
+	}
 }
 
 static int run_batch(const struct stream_ops *ops, void *arg, const char *at, size_t bytes,
@@ -146,6 +164,7 @@ int stream_frame(const struct stream_ops *ops, void *arg, uint32_t type, const c
 			ops->proc(arg, (const struct frame_proc *)payload);
 		return 0;
 	case FRAME_BATCH:
+		announce_batch(ops, arg, payload, bytes);
 		return run_batch(ops, arg, payload, bytes, err);
 	case FRAME_PROC_END:
 		if (bytes != sizeof(struct frame_proc_end))

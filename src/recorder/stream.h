@@ -24,6 +24,8 @@ struct stream_ops {
 	void (*record)(void *arg, uint32_t proc, uint32_t tid, const struct rec *r);
 	void (*cursor)(void *arg, const struct batch_cursor *c);
 	void (*count)(void *arg, const struct batch_count *c);
+	/* A batch begins (NULL); then each count that it has, before what it counts comes. */
+	void (*batch)(void *arg, const struct batch_count *c);
 	void (*proc_end)(void *arg, const struct frame_proc_end *e);
 	void (*cut)(void *arg, const struct frame_cut *c);
 	void (*end)(void *arg);
@@ -35,11 +37,15 @@ struct stream_ops {
 struct stream_losses {
 	uint64_t records; /* that it has produced, as far as is known */
 	uint64_t missing; /* of them: not in the recording */
-	uint64_t repeated; /* batches that begin with records that were there already */
 	uint64_t events; /* that it could not keep */
 	uint64_t stacks, damaged;
 };
 void stream_losses_count(struct stream_losses *l, const struct batch_count *c);
+/* Does it count records that were there already? */
+static inline bool stream_is_repeated(const struct stream_losses *l, const struct batch_count *c)
+{
+	return c->in_batch && c->records - c->in_batch < l->records;
+}
 /* Completes the end of the process; all 0 if the recording has none. */
 void stream_losses_end(const struct stream_losses *l, struct frame_proc_end *e);
 

@@ -68,8 +68,12 @@ enum rec_type {
 	REC_BLOCK = 25, /* rec_block + labels: of a base, see recording.h */
 	REC_STATE = 26, /* rec_state: of a base, too */
 	REC_LAYER = 27, /* rec_layer: which module of a model memory belongs to */
-	REC_WORK = 28, /* rec_work: whose work a thread launches from now on */
-	REC_LAUNCH = 29, /* rec_launch: when and by which thread a device got its work */
+	REC_VMM = 28, /* rec_vmm: addresses of a device, and the physical memory behind them */
+	REC_CONTEXT = 29, /* rec_context: begins, or ends with all that was allocated in it */
+	REC_GPU = 30, /* rec_gpu + text: a device that the job's driver has shown it */
+	REC_LIBRARY = 31, /* rec_library + text: which asks the driver for memory */
+	REC_WORK = 32, /* rec_work: whose work a thread launches from now on */
+	REC_LAUNCH = 33, /* rec_launch: when and by which thread a device got its work */
 	REC_TYPE_END,
 };
 
@@ -105,6 +109,12 @@ enum rec_alloc_kind {
 	ALLOC_SHARED = 5, /* shared with other processes: anonymous, or of a file in memory */
 	ALLOC_FILE = 6, /* a file's pages */
 	ALLOC_RESERVED = 7, /* addresses, no memory yet: not writable, or MAP_NORESERVE */
+	/* of POOL_CUDA, whose other blocks are ALLOC_PLAIN, ALLOC_CREATE and ALLOC_PINNED: */
+	ALLOC_ASYNC = 8, /* cut from a pool of the driver, in the order of a stream */
+	ALLOC_MANAGED = 9, /* moves between the host and devices */
+	ALLOC_ARRAY =
+		10, /* behind a handle; its bytes are a lower bound, as its layout is secret */
+	ALLOC_KIND_END,
 };
 
 #define MODULE_NONE 255u /* no CANN module id */
@@ -131,8 +141,8 @@ struct rec_alloc {
 	uint8_t pool;
 	uint8_t kind;
 	uint8_t page;
-	uint8_t module; /* CANN module id or MODULE_NONE */
-	uint16_t reserved;
+	uint8_t module; /* CANN module id; of POOL_CUDA: rec_library; or MODULE_NONE */
+	uint16_t context; /* of POOL_CUDA: rec_context, with which it ends; 0: it belongs to none */
 };
 
 struct rec_free {
@@ -178,7 +188,8 @@ struct rec_heap {
 };
 
 enum rec_heap_mode {
-	HEAP_SET = 0, /* the pool now holds `bytes` in all */
+	HEAP_SET =
+		0, /* the pool now holds `bytes` in all; of POOL_CUDA: the driver's pool `addr` */
 	HEAP_ADD = 1, /* it took `bytes` more, at addr */
 	HEAP_DROP = 2, /* the heap at addr went away; the recorder knows its size */
 };
@@ -360,7 +371,93 @@ struct rec_oom {
 	uint16_t device;
 	uint8_t kind; /* ALLOC_PLAIN: halMemAlloc, ALLOC_CREATE: halMemCreate, ALLOC_REGION: pool */
 	uint8_t limit; /* of the host: enum rec_oom_limit */
-	uint32_t reserved2;
+	uint8_t pool; /* POOL_CUDA: flag is what was free on the device, OOM_UNKNOWN; else 0 */
+	uint8_t module; /* of POOL_CUDA: rec_library */
+	uint16_t reserved2;
+};
+
+#define OOM_UNKNOWN UINT64_MAX
+
+/* --- the CUDA driver --- */
+
+enum rec_vmm_op {
+	VMM_RESERVE = 0, /* addresses, nothing behind them */
+	VMM_UNRESERVE = 1, /* they are given back */
+	VMM_MAP = 2, /* `offset` of the memory `handle` is at addr now */
+	VMM_UNMAP = 3, /* nothing is there any more; one or several whole mappings */
+	VMM_RETAIN = 4, /* one more reference to the handle: found by an address inside, addr */
+	VMM_RELEASE = 5, /* one less */
+	VMM_IMPORT = 6, /* the handle stands for memory of another process: no block of this one */
+	VMM_OP_END,
+};
+
+/*
+ * Virtual memory of a device. The memory itself is a block of ALLOC_CREATE, whose address is the
+ * handle: made with one reference, it ends when it has no reference and no mapping any more. It has
+ * no REC_FREE. Handles that were never made here belong to others. Of VMM_UNRESERVE, VMM_UNMAP and
+ * VMM_RELEASE the time is before the call.
+ */
+struct rec_vmm {
+	struct rec head;
+	uint64_t addr;
+	uint64_t bytes;
+	uint64_t handle;
+	uint64_t offset;
+	uint8_t op; /* enum rec_vmm_op */
+	uint8_t reserved[7];
+};
+
+enum rec_context_op { CONTEXT_BEGIN = 0, CONTEXT_END = 1, CONTEXT_OP_END };
+enum rec_context_flags { CONTEXT_PRIMARY = 1 << 0 }; /* the one that CUDA's runtime uses */
+
+/* Contexts are counted per process, from 1. CONTEXT_END has the time before the call. */
+struct rec_context {
+	struct rec head;
+	uint64_t handle; /* as the driver calls it */
+	uint16_t context;
+	uint16_t device;
+	uint8_t op; /* enum rec_context_op */
+	uint8_t flags; /* enum rec_context_flags */
+	uint16_t reserved;
+};
+
+enum rec_gpu_flags {
+	GPU_MPS = 1 << 0, /* shared by way of the MPS server */
+	GPU_MIG = 1 << 1, /* a part of a device */
+	GPU_BLOCKS = 1 << 2, /* memory calls of the job come to our hooks */
+};
+
+/*
+ * What the driver said when the job initialised it: a record for each device, or one without a
+ * device (DEV_NONE) where it has none or fails. Text: the device's name, a NUL, and what
+ * CUDA_VISIBLE_DEVICES was, if it was set.
+ */
+struct rec_gpu {
+	struct rec head;
+	uint64_t total_bytes;
+	uint8_t uuid[16]; /* of a part, that of the part */
+	uint32_t driver; /* version: 13000 is CUDA 13.0 */
+	uint32_t error; /* of cuInit(): 0, or CUresult */
+	uint16_t device; /* number on this machine, as in all records */
+	uint16_t index; /* number as the job counts */
+	uint16_t count; /* devices that the job may use */
+	uint16_t len;
+	uint8_t flags; /* enum rec_gpu_flags */
+	uint8_t reserved[7];
+	char text[];
+};
+
+/*
+ * A shared object, or the program, that asks the driver for memory: the innermost one that is
+ * neither the driver nor CUDA's runtime. Counted per process, from 1; `number` comes before its
+ * first use. Text: path.
+ */
+struct rec_library {
+	struct rec head;
+	uint16_t number; /* as `module` of rec_alloc: below MODULE_NONE */
+	uint16_t len;
+	uint32_t reserved;
+	char text[];
 };
 
 #define DEVICE_UNKNOWN UINT64_MAX
@@ -444,7 +541,7 @@ struct rec_block {
 	uint8_t module;
 	uint16_t flags; /* enum rec_block_flags */
 	uint8_t cut_by; /* the pool that has cut blocks from it first; 0: none */
-	uint8_t reserved;
+	uint8_t context; /* as in rec_alloc */
 	char text[];
 };
 
@@ -562,6 +659,7 @@ struct rec_settings {
 
 #define SETTINGS_WATCH 1 /* memory is watched */
 #define SETTINGS_WATCH_HOST 2 /* some of it the host's, even if that is not recorded */
+#define SETTINGS_EVENTS_ASKED 4 /* --events was given: dump_events is no default */
 
 /* The program itself has changed them. Text: where its dumps go, empty where they went before. */
 struct rec_config {
@@ -738,6 +836,10 @@ _Static_assert(sizeof(struct rec_map) == 40, "rec_map changed size");
 _Static_assert(sizeof(struct rec_block) == 56, "rec_block changed size");
 _Static_assert(sizeof(struct rec_state) == 64, "rec_state changed size");
 _Static_assert(sizeof(struct rec_layer) == 48, "rec_layer changed size");
+_Static_assert(sizeof(struct rec_vmm) == 56, "rec_vmm changed size");
+_Static_assert(sizeof(struct rec_context) == 32, "rec_context changed size");
+_Static_assert(sizeof(struct rec_gpu) == 64, "rec_gpu changed size");
+_Static_assert(sizeof(struct rec_library) == 24, "rec_library changed size");
 _Static_assert(sizeof(struct rec_work) == 48, "rec_work changed size");
 _Static_assert(sizeof(struct rec_launch) == 40, "rec_launch changed size");
 

@@ -167,6 +167,7 @@ struct arena_head {
 	/* Said at exit(), 0 before; files of an older guest end before these. */
 	_Atomic uint32_t rank_plus_1; /* as the environment says it then */
 	_Atomic uint32_t peak_rss_kib;
+	_Atomic uint64_t steps; /* of the job that have ended, told or detected: for who looks on */
 };
 
 _Static_assert(sizeof(struct ring) == 64, "ring changed size");

@@ -91,6 +91,34 @@ def test_a_cut_recording_is_exported_as_far_as_it_goes(record):
     assert some
 
 
+FINDINGS = {
+    "leaks": ["--fail-on=leak"],
+    "gaps": ["--fail-on=uneven", "--spread=100"],
+    "peak": ["--limit=1TiB", "--fail-on=limit"],
+    "oom": ["--fail-on=oom"],
+    "inefficient": ["--fail-on=waste"],
+    "watch": ["--fail-on=corruption"],
+}
+
+
+def test_incomplete_is_said_first_and_is_never_good_news(record):
+    """Also of a recording that ends before its first event, to every question."""
+    got = record("simtrain", "--steps", 9)
+    whole = (got.dir / "events.sonde").read_bytes()
+    good = record.sonde("mem", "leaks", "--fail-on=leak", got.dir)
+    assert good.returncode == 0 and b"No leaks" in good.stdout, good
+    path = record.tmp / "cut.sonde"
+    for size in (64, 1200, len(whole) - 1):
+        path.write_bytes(whole[:size])
+        assert record.sonde("mem", "show", path).stdout.startswith(b"Incomplete: the file is cut")
+        for question, options in FINDINGS.items():
+            r = record.sonde("mem", question, *options, path)
+            assert r.stdout.startswith(b"Incomplete: the file is cut off"), (question, size)
+            assert r.returncode == 1 and b"--fail-on:" in r.stderr, (question, size, r)
+    r = record.sonde("mem", "compare", "--fail-on=diff", "--level=site", path, path)
+    assert r.returncode == 1 and b"incomplete" in r.stderr, r
+
+
 def test_flipped_bytes(record):
     got = record("simtrain", "--steps", 2, "--layers", 1)
     for source in (got.dir / "events.sonde", got.process.files["0"]):

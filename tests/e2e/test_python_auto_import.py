@@ -107,7 +107,7 @@ class Slow:
     def find_spec(self, name, path=None, target=None):
         until = time.monotonic() + 0.15
         while name in wanted and time.monotonic() < until:
-            pass
+            time.sleep(0.01)
 
 wanted = [n for n in ("collections", "typing", "weakref", "functools", "threading", "importlib",
                       "concurrent", "json", "logging") if n not in sys.modules]

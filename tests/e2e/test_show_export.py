@@ -3,6 +3,7 @@
 
 import collections
 import json
+import sqlite3
 
 import pytest
 
@@ -154,6 +155,37 @@ def test_dumps_of_2025(record):
     path.write_text(OLD_HEADER + '1,MALLOC,PTA,N/A,1,7,7,0,N/A,"{size:100,total:512,used:100}"\n')
     text = " ".join(record.sonde("mem", "show", path).stdout.decode().split())
     assert "Everything" not in text and "1 allocation has neither an id nor an address" in text
+
+
+OLD_ROWS = [
+    (1, "MALLOC", 1000000, "0x12c0", "{addr:0x12c0,size:100,total:512,used:100}"),
+    (3, "FREE", 1000003, "0x12c0", "{addr:0x12c0,size:-100,total:512,used:30}"),
+    (2, "MALLOC", 1000001, "0x13c0", "{addr:0x13c0,size:30,total:512,used:130}"),
+]
+
+
+@pytest.mark.parametrize("table", ["leaks_dump", "memscope_dump"])
+def test_databases_of_2025(record, table):
+    """The table had another name, times were microseconds; rows are sorted by them."""
+    folder = record.tmp / table
+    folder.mkdir()
+    db = sqlite3.connect(folder / f"{table}_1.db")
+    columns = ",".join(f'"{c}"' for c in OLD_HEADER.strip().split(","))
+    db.execute(f"CREATE TABLE {table}({columns})")
+    for id, event, us, ptr, attr in OLD_ROWS:
+        if table == "memscope_dump":  # as JSON
+            attr = "{" + ",".join('"%s":"%s"' % tuple(p.split(":")) for p in attr[1:-1].split(",")) + "}"
+        row = (id, event, "PTA", "N/A", us, 7, 7, "0", ptr, attr)
+        db.execute(f"INSERT INTO {table} VALUES({','.join('?' * len(row))})", row)
+    db.commit()
+    db.close()
+    for path in (folder, folder / f"{table}_1.db"):
+        a = json.loads(record.sonde("mem", "show", "--json", path).stdout)
+        assert a["rows"] == 3 and a["duration_ns"] == 3000, a
+        (pool,) = a["processes"][0]["pools"]
+        assert pool["peak_bytes"] == 130 and pool["alive_at_end"]["bytes"] == 30
+    r = record.sonde("mem", "inefficient", folder)
+    assert r.returncode == 0, r
 
 
 def test_a_directory_that_cannot_be_read_is_not_called_empty(users):

@@ -16,6 +16,7 @@ import zlib
 
 import pytest
 
+from browser import Browser
 from capabilities import lacks
 from harness import SOAK
 from stack_jobs import BUSY, Jobs, check, named, read
@@ -292,6 +293,45 @@ def test_speedscope(jobs, tmp_path):
         assert len(set(map(tuple, p["samples"]))) == len(p["samples"])
 
 
+# A name that would be a script of any page that believed it.
+NAMED = """
+import time
+code = "def f():\\n    while True:\\n        time.sleep(0.0005)\\n"
+made = {"time": time}
+exec(compile(code, "</text><script>window.hit = 1</script>.py", "exec"), made)
+code, name = made["f"].__code__, "<img src=x onerror='window.hit = 2'>"
+names = {k: name for k in ("co_name", "co_qualname") if hasattr(code, k)}
+made["f"].__code__ = code.replace(**names)
+print("ready", flush=True)
+made["f"]()
+"""
+
+
+def test_a_flame_graph_in_a_browser(jobs, tmp_path):
+    job = jobs.python(NAMED)
+    out = tmp_path / "flame.svg"
+    r = jobs.stack("-p", job.pid, "-o", out, "-d", "0.5", "--format", "svg", *FAST)
+    assert r.returncode == 0, r.stderr
+    boxes = "[...document.querySelectorAll('#flame-boxes > g:not(.hidden)')]"
+    with Browser(tmp_path) as b:
+        b.ask("Page.navigate", url=out.as_uri())
+        wait_until(lambda: b.js("!!document.getElementById('flame-search')"))
+        titles = b.js(f"{boxes}.map(g => g.querySelector('title').textContent)")
+        assert titles[0].startswith("all: ") and titles[0].endswith("100.00 %")
+        named = [t for t in titles if "onerror='window.hit = 2'>" in t]
+        assert named and "<script>window.hit = 1</script>.py:1)" in named[0]
+        assert b.js("window.hit") is None and not b.js("document.querySelector('img')")
+        width = lambda n: b.js(f"+{boxes}[{n}].querySelector('rect').getAttribute('width')")
+        last = len(titles) - 1
+        before, full = width(last), width(0)
+        b.js(f"{boxes}[{last}].dispatchEvent(new MouseEvent('click', {{bubbles: true}}))")
+        assert width(b.js(f"{boxes}.length") - 1) == pytest.approx(full) and before <= full
+        b.js("dispatchEvent(new KeyboardEvent('keydown', {key: 'Escape'}))")
+        assert b.js(f"{boxes}.length") == len(titles) and width(last) == pytest.approx(before)
+        errors = [e for e in b.events if e.get("method") in ("Runtime.exceptionThrown", "Log.entryAdded")]
+        assert not errors
+
+
 def fields(data):
     """The fields of a protocol buffer: {number: [int or bytes]}."""
 
@@ -389,12 +429,13 @@ def test_pprof_by_its_own_program(jobs, tmp_path):
 def test_an_empty_profile_is_one(jobs, tmp_path):
     """What is there when no sample has been taken yet."""
     job = jobs.python(BUSY, "5")
-    for kind in ("collapsed", "speedscope", "pprof"):
+    for kind in ("collapsed", "speedscope", "pprof", "svg"):
         out = tmp_path / kind
         jobs.begin("-p", job.pid, "-i", "30", "-o", out, "--format", kind, "-q")
         wait_until(lambda: out.exists() and (out.stat().st_size or kind == "collapsed"))
     assert json.loads((tmp_path / "speedscope").read_text())["shared"] is not None
     gzip.decompress((tmp_path / "pprof").read_bytes())
+    assert (tmp_path / "svg").read_text().endswith("</svg>\n")
 
 
 # --- what others do to the file ---

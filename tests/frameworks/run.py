@@ -3,12 +3,16 @@
 """Programs of the kind that people have, without a word of ours in them: are their steps counted, and
 is a leak found at their own line?
 
-usage: run.py --bin BUILD/bin/sonde [--python PYTHON] [--device cpu|gpu] [--out DIR] [PROGRAM...]
+usage: run.py --bin BUILD/bin/sonde [--python PYTHON] [--device cpu|gpu] [--out DIR] [--forked] [PROGRAM...]
 
 Each program (the other files of this folder) runs twice: as it is, where nothing may be found, and with
 the word `leak`, where the leak must be found at the line that is marked "# the leak". Its steps must be
 as many as it says. Programs whose packages the interpreter lacks are named and left out. Exits with 1 if
 anything was wrong.
+
+With --forked they run in processes that are forked from one that has imported torch, in one recording:
+recording that import takes most of the time. Programs that start processes themselves need a run of their
+own.
 """
 
 import argparse
@@ -30,6 +34,24 @@ NEEDS = {
     "accelerated": "accelerate",
     "fsdp": "torch.distributed.fsdp",
 }
+# Runs every list of words of its argument, a program and its arguments, in a process of its own, and says its
+# pid before.
+FORK = """
+import gc, json, os, runpy, sys
+import torch
+for words in json.loads(sys.argv[1]):
+    if torch.__version__ >= "2" and "torch.optim" in open(words[0]).read():
+        import torch._dynamo  # else every process that makes an optimizer does it
+        gc.freeze()  # taking down what that left would take longer than everything else
+    child = os.fork()
+    if child == 0:
+        print("pid", os.getpid(), flush=True)
+        sys.argv = words
+        runpy.run_path(words[0], run_name="__main__")
+        sys.exit(0)
+    if os.waitpid(child, 0)[1] != 0:
+        sys.exit("failed: " + " ".join(words))
+"""
 
 
 def line_of_leak(program):
@@ -54,8 +76,10 @@ class Checks:
         )
 
     def lacks(self, program):
-        """The package that is missing, or None."""
-        need = NEEDS.get(program, "torch")
+        """The package that is missing, or None. The program itself says whether there is a torch."""
+        need = NEEDS.get(program)
+        if not need and program != "compiled":
+            return None
         code = f"import importlib\nimportlib.import_module({need!r})"
         if program == "fsdp":
             code = "from torch.distributed.fsdp import fully_shard"
@@ -63,19 +87,18 @@ class Checks:
             code = "import torch\ntorch.compile(torch.nn.Linear(1, 1), backend='aot_eager')(torch.ones(1, 1))"
         return None if self.run(self.python, "-c", code).returncode == 0 else need
 
-    def record(self, program, *words):
-        """The answer of `sonde mem leaks`, how many steps the program had, and where the recording is."""
-        place = self.out / "-".join((program, *words))
-        job = [self.python, HERE / f"{program}.py", *words]
+    def record(self, name, *job):
+        """What a job printed, the answer of `sonde mem leaks`, and where the recording is."""
+        place = self.out / name
         options = [f"--device={self.device}", "--analysis=leaks,decompose", "--call-stack=python:10"]
-        done = self.run(self.sonde, "mem", "record", f"--output={place}", *options, "--", *job)
-        said = re.search(r"^steps (\d+)$", done.stdout, re.M)
-        if done.returncode != 0 or not said:
+        command = [self.sonde, "mem", "record", f"--output={place}", *options, "--", self.python]
+        done = self.run(*command, *job)
+        if done.returncode != 0:
             raise RuntimeError(f"the program failed: {done.stdout}{done.stderr}"[-2000:])
         answer = self.run(self.sonde, "mem", "leaks", "--json", place)
         if answer.returncode != 0:
             raise RuntimeError(answer.stderr[-2000:])
-        return json.loads(answer.stdout), int(said.group(1)), place
+        return done.stdout, json.loads(answer.stdout), place
 
     def say(self, good, program, what, place=None):
         self.failed += not good
@@ -84,20 +107,53 @@ class Checks:
             text = self.run(self.sonde, "mem", "leaks", place).stdout
             print("    " + "\n    ".join(text.splitlines()[:25]), flush=True)
 
-    def check_steps(self, program, answer, steps, place):
+    def check_steps(self, program, answer, said, place):
         counted = sorted({p["steps_ended"] for p in answer["processes"] if p["steps_ended"]})
-        self.say(counted == [steps], program, f"{steps} steps, counted {counted}", place)
+        steps = [int(n) for n in re.findall(r"^steps (\d+)$", said, re.M)]
+        self.say(len(steps) == 1 and counted == steps, program, f"{steps} steps, counted {counted}", place)
 
-    def check(self, program):
-        answer, steps, place = self.record(program)
-        self.check_steps(program, answer, steps, place)
+    def check_healthy(self, program, said, answer, place):
+        self.check_steps(program, answer, said, place)
         self.say(not answer["leaks"], program, "nothing is found in the healthy one", place)
-        answer, steps, place = self.record(program, "leak")
-        self.check_steps(f"{program} leak", answer, steps, place)
+
+    def check_leak(self, program, said, answer, place):
+        self.check_steps(f"{program} leak", answer, said, place)
         where = f"({program}.py:{line_of_leak(program)})"
         found = [leak["where"] or "" for leak in answer["leaks"]]
         good = found and all(f.endswith(where) for f in found)
         self.say(good, program, f"the leak is found at {where}", place)
+
+    def check(self, program):
+        self.check_healthy(program, *self.record(program, HERE / f"{program}.py"))
+        self.check_leak(program, *self.record(f"{program}-leak", HERE / f"{program}.py", "leak"))
+
+    def check_forked(self, programs):
+        """All of them in one recording."""
+        words = [[str(HERE / f"{p}.py"), *more] for p in programs for more in ((), ("leak",))]
+        said, answer, place = self.record("forked", "-c", FORK, json.dumps(words))
+        parts = re.split(r"^pid (\d+)$", said, flags=re.M)[1:]
+        pids = [int(pid) for pid in parts[::2]]
+        strange = {leak["pid"] for leak in answer["leaks"]} - set(pids)
+        self.say(len(pids) == len(words) and not strange, "forked", "nothing is found elsewhere", place)
+        checks = [check for _ in programs for check in (self.check_healthy, self.check_leak)]
+        for check, word, pid, printed in zip(checks, words, pids, parts[1::2]):
+            of = {key: [x for x in answer[key] if x["pid"] == pid] for key in ("processes", "leaks")}
+            check(pathlib.Path(word[0]).stem, printed, of, place)
+
+
+def run_programs(checks, programs, forked):
+    here = []
+    for program in programs:
+        missing = checks.lacks(program)
+        if missing:
+            print(f"SKIP {program}: this Python has no {missing} that works", flush=True)
+        else:
+            here.append(program)
+    for some in [here] if forked and here else here:
+        try:
+            checks.check_forked(some) if forked else checks.check(some)
+        except Exception as why:  # the next program may work
+            checks.say(False, "forked" if forked else some, f"{type(why).__name__}: {why}")
 
 
 def main():
@@ -106,6 +162,7 @@ def main():
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--device", default="cpu", choices=("cpu", "gpu"))
     parser.add_argument("--out", help="directory for the recordings; a temporary one by default")
+    parser.add_argument("--forked", action="store_true", help="from one process that has imported torch")
     parser.add_argument("program", nargs="*", default=PROGRAMS, help=", ".join(PROGRAMS))
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
@@ -113,15 +170,7 @@ def main():
         out.mkdir(parents=True, exist_ok=True)
         python = shutil.which(args.python) or parser.error(f"there is no '{args.python}'")
         checks = Checks(pathlib.Path(args.bin).resolve(), os.path.abspath(python), args.device, out)
-        for program in args.program:
-            missing = checks.lacks(program)
-            if missing:
-                print(f"SKIP {program}: this Python has no {missing} that works", flush=True)
-                continue
-            try:
-                checks.check(program)
-            except Exception as why:  # the next program may work
-                checks.say(False, program, f"{type(why).__name__}: {why}")
+        run_programs(checks, args.program, args.forked)
     return 1 if checks.failed else 0
 
 

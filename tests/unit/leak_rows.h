@@ -19,6 +19,7 @@ struct job {
 	enum row_type type;
 	uint64_t used;
 	bool no_ids; /* rows without allocation_id */
+	const char *layer; /* of what is allocated next; NULL: none */
 };
 
 /* What was allocated. */
@@ -66,6 +67,7 @@ static inline struct mem take_at(struct job *j, uint64_t ptr, uint64_t bytes, co
 	put_mem(j, &r, &m, false);
 	r.c_stack = stack;
 	r.c_stack_len = stack ? strlen(stack) : 0;
+	r.layer = j->layer;
 	feed(j, &r);
 	return m;
 }

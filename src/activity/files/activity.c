@@ -263,3 +263,22 @@ int activity_file_new(const char *dir, const struct activity_origin *who, const 
 		}
 	}
 }
+
+const char *activity_category(const struct activity *a)
+{
+	switch (a->kind) {
+	case ACTIVITY_KERNEL:
+	case ACTIVITY_COMMUNICATION:
+		return "kernel";
+	case ACTIVITY_MEMCPY:
+		return "gpu_memcpy";
+	case ACTIVITY_MEMSET:
+		return "gpu_memset";
+	case ACTIVITY_RUNTIME_API:
+		return "cuda_runtime";
+	case ACTIVITY_MARKER:
+		return a->place == ACTIVITY_ON_DEVICE ? "gpu_user_annotation" : "user_annotation";
+	default:
+		return activity_is_api(a->kind) ? "cuda_driver" : "cpu_op";
+	}
+}

@@ -231,6 +231,9 @@ bool activity_copy_kind_find(const char *name, uint8_t *out);
  * same pointer for the same text. */
 const char *activity_label(const struct activity *a);
 
+/* As PyTorch's profiler calls such events: "kernel", "gpu_memcpy" …; readers of its traces go by that. */
+const char *activity_category(const struct activity *a);
+
 bool activity_is_api(uint8_t kind);
 /* Of a kind and at a place that has a device. */
 bool activity_has_device(const struct activity *a);

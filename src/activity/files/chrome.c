@@ -344,26 +344,6 @@ static struct chrome_arg int_arg(const char *key, uint64_t v)
 	return (struct chrome_arg){.key = key, .type = CHROME_INT, .i = (int64_t)v};
 }
 
-/* As PyTorch's profiler calls them, so that what reads its traces reads these. */
-static const char *category_of(const struct activity *a)
-{
-	switch (a->kind) {
-	case ACTIVITY_KERNEL:
-	case ACTIVITY_COMMUNICATION:
-		return "kernel";
-	case ACTIVITY_MEMCPY:
-		return "gpu_memcpy";
-	case ACTIVITY_MEMSET:
-		return "gpu_memset";
-	case ACTIVITY_RUNTIME_API:
-		return "cuda_runtime";
-	case ACTIVITY_MARKER:
-		return a->place == ACTIVITY_ON_DEVICE ? "gpu_user_annotation" : "user_annotation";
-	default:
-		return activity_is_api(a->kind) ? "cuda_driver" : "cpu_op";
-	}
-}
-
 /* Whether an earlier call, around or inside this one, has the same id. */
 static bool is_repeated_call(const struct activity_writer *w, const struct activity *a)
 {
@@ -498,8 +478,8 @@ static void put_event(struct activity_writer *w, const struct activity *a)
 	if (activity_is_instant(a))
 		chrome_instant(w->trace, ts, pid, tid, name, args, n);
 	else
-		chrome_complete(w->trace, ts, (int64_t)activity_ns(a), pid, tid, category_of(a),
-				name, args, n);
+		chrome_complete(w->trace, ts, (int64_t)activity_ns(a), pid, tid,
+				activity_category(a), name, args, n);
 	if (a->owner && !activity_is_instant(a))
 		put_module(w, a, ts, pid, tid);
 	connect_launch(w, a, (struct end){.ts_ns = ts, .pid = pid, .tid = tid});

@@ -36,6 +36,7 @@ struct top_device {
 struct top_row {
 	const char *name;
 	uint64_t calls, total_ns, min_ns, max_ns;
+	uint64_t inside_ns; /* of all calls, what was in the interval, as of the devices */
 	struct histogram durations;
 	int64_t device;
 	uint8_t kind;
@@ -143,9 +144,14 @@ static const char *name_of(const struct activity *a)
 	return a->name;
 }
 
+static uint64_t row_key(const struct top_call *c)
+{
+	return (uint64_t)(uintptr_t)c->name << 4 | c->kind;
+}
+
 static struct top_row *row_of(struct top *t, struct top_device *d, const struct top_call *c)
 {
-	uint64_t key = (uint64_t)(uintptr_t)c->name << 4 | c->kind;
+	uint64_t key = row_key(c);
 	uint64_t at = hmap_get(&d->rows, key);
 
 	if (at != HMAP_NONE)
@@ -158,6 +164,15 @@ static struct top_row *row_of(struct top *t, struct top_device *d, const struct 
 	*r = (struct top_row){
 		.name = c->name, .kind = c->kind, .device = d->number, .min_ns = UINT64_MAX};
 	return r;
+}
+
+/* How long it ran in the interval until then. */
+static uint64_t time_inside(const struct top *t, const struct top_call *c, uint64_t until_ns)
+{
+	uint64_t from = c->start_ns > t->from_ns ? c->start_ns : t->from_ns;
+	uint64_t to = c->end_ns < until_ns ? c->end_ns : until_ns;
+
+	return to > from ? to - from : 0;
 }
 
 static void count_call(struct top *t, const struct top_call *c)
@@ -175,6 +190,7 @@ static void count_call(struct top *t, const struct top_call *c)
 	}
 	r->calls++;
 	r->total_ns = add_saturated(r->total_ns, ns);
+	r->inside_ns = add_saturated(r->inside_ns, time_inside(t, c, UINT64_MAX));
 	if (ns < r->min_ns)
 		r->min_ns = ns;
 	if (ns > r->max_ns)
@@ -196,6 +212,20 @@ static void count_waiting(struct top *t, uint64_t until_ns, uint64_t now_wall)
 			count_call(t, &c);
 	}
 	t->nwaiting = kept;
+}
+
+/* Those that the next report counts took time of this interval, too. */
+static void add_unfinished(struct top *t, uint64_t to_ns)
+{
+	for (size_t i = 0; i < t->nwaiting; i++) {
+		const struct top_call *c = &t->waiting[i];
+		struct top_device *d = device_of(t, c->device);
+		uint64_t at = d ? hmap_get(&d->rows, row_key(c)) : HMAP_NONE;
+
+		if (at != HMAP_NONE)
+			t->rows[at].inside_ns =
+				add_saturated(t->rows[at].inside_ns, time_inside(t, c, to_ns));
+	}
 }
 
 /* The interval ends no earlier than this, see is_due(). */
@@ -322,9 +352,11 @@ static void put_row_of(const struct top_row *r, const char *kind, struct buf *ou
 {
 	buf_addf(out, "{\"kind\":\"%s\",\"device\":%lld,\"name\":", kind, (long long)r->device);
 	json_text_add_cut(out, r->name, MAX_NAME_BYTES, scratch);
-	buf_addf(out, ",\"calls\":%llu,\"total_ns\":%llu,\"min_ns\":%llu,\"max_ns\":%llu",
+	buf_addf(out, ",\"calls\":%llu,\"total_ns\":%llu,\"inside_ns\":%llu",
 		 (unsigned long long)r->calls, (unsigned long long)r->total_ns,
-		 (unsigned long long)r->min_ns, (unsigned long long)r->max_ns);
+		 (unsigned long long)r->inside_ns);
+	buf_addf(out, ",\"min_ns\":%llu,\"max_ns\":%llu", (unsigned long long)r->min_ns,
+		 (unsigned long long)r->max_ns);
 	buf_addf(out, ",\"p50_ns\":%llu,\"p99_ns\":%llu}", (unsigned long long)quantile(r, 0.5),
 		 (unsigned long long)quantile(r, 0.99));
 }
@@ -447,6 +479,7 @@ static void write_report(struct top *t, uint64_t to_ns, uint64_t now_wall, struc
 	if (to_ns < t->from_ns)
 		to_ns = t->from_ns;
 	count_waiting(t, to_ns, now_wall);
+	add_unfinished(t, to_ns);
 	size_t names = t->nrows;
 	buf_addf(out, "{\"pid\":%u,\"rank\":%d,\"host\":", t->w->pid, t->w->rank);
 	json_text_add(out, t->host, &t->scratch);

@@ -26,6 +26,7 @@ struct toplist_row {
 	const char *kind, *name; /* live as long as the report */
 	int32_t device; /* -1: none */
 	uint64_t calls, total_ns, min_ns, max_ns, p50_ns, p99_ns;
+	uint64_t inside_ns; /* what of total_ns, and of calls that went on, was in the interval */
 };
 
 struct toplist_device {

@@ -53,10 +53,14 @@ static bool read_text(const json_t *o, const char *key, size_t max, const char *
 
 static bool read_row(const json_t *o, struct toplist_row *r)
 {
+	/* A recorder of before does not say it. */
+	bool has_inside = json_object_get(o, "inside_ns") != NULL;
+
 	return json_is_object(o) && read_text(o, "kind", TOPLIST_MAX_KIND, &r->kind) &&
 	       read_text(o, "name", TOPLIST_MAX_NAME, &r->name) &&
 	       read_number(o, "device", &r->device) && read_uint(o, "calls", true, &r->calls) &&
 	       read_uint(o, "total_ns", true, &r->total_ns) &&
+	       read_uint(o, has_inside ? "inside_ns" : "total_ns", false, &r->inside_ns) &&
 	       read_uint(o, "min_ns", false, &r->min_ns) &&
 	       read_uint(o, "max_ns", false, &r->max_ns) &&
 	       read_uint(o, "p50_ns", false, &r->p50_ns) &&

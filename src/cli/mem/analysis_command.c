@@ -137,17 +137,26 @@ static int write_answer(const struct command *cmd, struct analysis_run *run, con
 	return err.code ? command_fail(cmd, &err, EXIT_FAILED) : EXIT_DONE;
 }
 
-/* The status for a script. What is not known must not look like good news. */
-static int exit_status(const struct command *cmd, struct analysis *a)
+int mem_fail_status(const struct command *cmd, bool found, bool judged, bool complete)
 {
 	struct err err = {0};
 
-	if (a->ops->findings(a))
+	if (found)
 		return EXIT_FINDING;
-	if (!a->ops->judged || a->ops->judged(a))
+	if (judged && complete)
 		return EXIT_DONE;
-	err_set(&err, -ENODATA, "--fail-on: insufficient data in the input");
+	err_set(&err, -ENODATA,
+		complete ? "--fail-on: insufficient data in the input"
+			 : "--fail-on: nothing was found, but the input is incomplete");
 	return command_fail(cmd, &err, EXIT_FAILED);
+}
+
+static int exit_status(const struct command *cmd, struct analysis_run *run)
+{
+	struct analysis *a = run->analysis;
+
+	return mem_fail_status(cmd, a->ops->findings(a) != 0, !a->ops->judged || a->ops->judged(a),
+			       !loss_any(&run->loss));
 }
 
 /* Before the answer, which is from what is left. */
@@ -194,7 +203,7 @@ int analysis_print(const struct command *cmd, struct analysis_run *run, const vo
 	buf_release(&facts);
 	if (status == EXIT_DONE && o->json_file)
 		status = write_answer(cmd, run, o->json_file);
-	return status == EXIT_DONE && o->fail_on ? exit_status(cmd, run->analysis) : status;
+	return status == EXIT_DONE && o->fail_on ? exit_status(cmd, run) : status;
 }
 
 void analysis_release(struct analysis_run *run)

@@ -103,7 +103,9 @@ struct analysis_options {
 		.offset = offsetof(struct analysis_options, fail_on),                              \
 		.default_text = "nothing, findings do not change the status",                      \
 		.help = "Exit with status 3 " if_ " (" what_                                       \
-			"), and with 1 if there is insufficient data: for scripts and CI jobs."    \
+			"), and with 1 if that is unknown (insufficient data, or an input that "   \
+			"is "                                                                      \
+			"incomplete): for scripts and CI jobs."                                    \
 	}
 
 /* What the spec of such a command has besides its texts. */
@@ -144,6 +146,9 @@ void analysis_release(struct analysis_run *run);
 /* Sentences for the reader, one per line, as text and as a list. */
 void analysis_add_notes(struct buf *notes, struct buf *text);
 json_t *analysis_notes_value(struct buf *notes);
+
+/* The status of --fail-on, and its message. What is not known must not look like good news. */
+int mem_fail_status(const struct command *cmd, bool found, bool judged, bool complete);
 
 struct groups_options;
 /* Do --by and --depth fit together? -EINVAL. */

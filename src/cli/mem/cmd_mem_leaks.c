@@ -52,6 +52,10 @@ static int find_leaks(const struct command *cmd, const char *path, void *options
 		err_set(&err, -EINVAL, "--start counts the marks that --mark names: give both");
 		return command_fail(cmd, &err, EXIT_USAGE);
 	}
+	if (o->leaks.by && o->mark) {
+		err_set(&err, -EINVAL, "--by is about steps, --mark about marks: give one of them");
+		return command_fail(cmd, &err, EXIT_USAGE);
+	}
 	int status = analysis_read(cmd, path, make_analysis, options, &run);
 	if (status == EXIT_DONE) {
 		status = analysis_print(cmd, &run, o);
@@ -78,6 +82,15 @@ static const struct opt options[] = {
 	 .offset = offsetof(struct leak_options, leaks.min_bytes),
 	 .default_text = "0; for host memory 1024 in a step",
 	 .help = "Leave out call sites that lost fewer bytes in all."},
+	{.name = "by",
+	 .kind = OPT_CHOICE,
+	 .arg = "WHAT",
+	 .choices = leaks_by_names,
+	 .offset = offsetof(struct leak_options, leaks.by),
+	 .default_text = "site",
+	 .help = "What the answer adds up: site (one call stack), line (all call stacks of a line "
+		 "of your code), or module (paths in the models of PyTorch, equal layers as one: "
+		 "h.*.mlp), which needs a recording with --analysis=decompose."},
 	{.name = "mark",
 	 .kind = OPT_TEXT,
 	 .arg = "TEXT",
@@ -108,6 +121,7 @@ static const struct opt options[] = {
 static const struct args_example examples[] = {
 	{"the newest recording of an output path", "sonde mem leaks memscopeDumpResults"},
 	{"fail a CI job that leaks", "sonde mem leaks --fail-on=leak memscopeDumpResults"},
+	{"which layers of the model grow", "sonde mem leaks --by=module memscopeDumpResults"},
 	{"a job without steps that calls mstxMarkA(\"round\", NULL)",
 	 "sonde mem leaks --mark=round --start=1 memscopeDumpResults"},
 	{NULL, NULL},
@@ -127,7 +141,9 @@ const struct command cmd_mem_leaks = {
 			 "programs without any are detected. --fail-on=leak: "
 			 "status 3 if the memory of a place grows. Growth needs at least three "
 			 "steps: with fewer, no leak is reported. Without steps, places that grow "
-			 "over time are named; they do not count for --fail-on.\n\n"
+			 "over time are named. --fail-on=leak ends with 1 where the answer is not "
+			 "known: too few steps, growth without steps, host memory that is not "
+			 "covered, or an incomplete recording.\n\n"
 			 "With --mark three marks take the place of steps. The exit status is 1 if "
 			 "a device has fewer than three of them.",
 		 ANALYSIS_SPEC},

@@ -203,7 +203,7 @@ const struct command cmd_mem_watch = {
 			 "there is one.\n\n"
 			 "Reads a recording, or a file watch_dump_data_check_sum_<time>.csv. That "
 			 "holds names and checksums alone: it gives the changes without a "
-			 "judgement, and --fail-on has no effect.",
+			 "judgement, and --fail-on ends with status 1.",
 		 .usage = usage,
 		 .options = options,
 		 .examples = examples,

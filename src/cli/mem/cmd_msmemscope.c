@@ -17,6 +17,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/text/printable.h"
 #include "cli/command.h"
 #include "cli/mem/compare_run.h"
 #include "cli/mem/msmemscope.h"
@@ -127,12 +128,47 @@ static int cannot_run(const char *name, int code)
 	return code == -ENOENT ? EXIT_NOT_FOUND : EXIT_NOT_EXECUTABLE;
 }
 
+static bool is_printable(const char *word, size_t len)
+{
+	struct buf shown = {0};
+
+	text_add_printable(&shown, word, len);
+	bool same = shown.len == len && !memcmp(shown.data, word, len);
+	buf_release(&shown);
+	return same;
+}
+
+/* The job's command for messages that say how to record it otherwise. What cannot be shown, or is
+ * too long, is left out. */
+static void keep_command(struct job *j)
+{
+	static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+				    "./_-=:,+@%";
+	struct buf text = {0};
+
+	for (char **word = j->args.words; *word; word++) {
+		size_t len = strlen(*word);
+		bool bare = len && strspn(*word, plain) == len;
+		bool shown = bare || (!strchr(*word, '\'') && is_printable(*word, len));
+
+		if (!shown || text.len + len + 8 > MEM_COMMAND_BYTES) {
+			buf_add_str(&text, text.len ? " …" : "…");
+			break;
+		}
+		buf_addf(&text, "%s%s%s%s", text.len ? " " : "", bare ? "" : "'", *word,
+			 bare ? "" : "'");
+	}
+	snprintf(j->options.config.command, MEM_COMMAND_BYTES, "%s", buf_str(&text));
+	buf_release(&text);
+}
+
 /* A program in which nothing can be recorded: better said now than at the end of a long job. */
 static void warn_of_program(struct job *j)
 {
 	enum mem_program kind = launch_program_kind(buf_str(&j->program));
 
 	j->options.config.program = kind;
+	keep_command(j);
 	if (kind == MEM_PROGRAM_STATIC)
 		args_notice(&j->args,
 			    "Warn: %s is statically linked: it cannot be recorded, only programs "

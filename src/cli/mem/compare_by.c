@@ -24,6 +24,7 @@ static struct analysis *make_analysis(void *options)
 	struct reading *r = options;
 	struct analysis *a = owners_new(NULL);
 
+	r->groups.lines = true;
 	owners_group(a, &r->groups);
 	return a;
 }
@@ -102,8 +103,9 @@ int compare_by_run(const struct command *cmd, const struct compare_by *job)
 	difference_finish(&d);
 	if (status == EXIT_DONE)
 		status = (job->json ? print_json : print_text)(cmd, job, run, &d);
-	if (status == EXIT_DONE && job->fail_on_difference && difference_count(&d))
-		status = EXIT_FINDING;
+	if (status == EXIT_DONE && job->fail_on_difference)
+		status = mem_fail_status(cmd, difference_count(&d) != 0, true,
+					 !loss_any(&run[0].loss) && !loss_any(&run[1].loss));
 	for (unsigned i = 0; i < 2; i++)
 		analysis_release(&run[i]);
 	difference_release(&d);

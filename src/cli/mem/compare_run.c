@@ -9,6 +9,7 @@
 
 #include "base/mem.h"
 #include "base/text/printable.h"
+#include "cli/mem/analysis_command.h"
 #include "memory/analysis/compare/compare.h"
 
 /* --- the answer --- */
@@ -93,8 +94,9 @@ int compare_run(const struct command *cmd, struct compare_job *job)
 		status = print_json(cmd, c, job, buf_str(&csv));
 	else
 		status = print_text(cmd, c, job, buf_str(&csv));
-	if (status == EXIT_DONE && job->fail_on_difference && compare_differences(c))
-		status = EXIT_FINDING;
+	if (status == EXIT_DONE && job->fail_on_difference)
+		status = mem_fail_status(cmd, compare_differences(c) != 0, true,
+					 compare_is_complete(c));
 	for (unsigned i = 0; i < 2; i++)
 		input_choice_release(&job->choice[i]);
 	buf_release(&csv);

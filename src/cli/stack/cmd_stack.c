@@ -67,11 +67,12 @@ static void show_progress(void *arg, const struct stack_session *s, uint64_t now
 
 /* --- the report at the end --- */
 
-static const char *const formats[] = {"chrome", "collapsed", "speedscope", "pprof"};
+static const char *const formats[] = {"chrome", "collapsed", "speedscope", "pprof", "svg"};
 static const char *const viewers[] = {
 	"open it at https://ui.perfetto.dev or in chrome://tracing",
 	"make a flame graph of it, or open it at https://www.speedscope.app",
-	"open it at https://www.speedscope.app", "open it with 'go tool pprof -http=: FILE'"};
+	"open it at https://www.speedscope.app", "open it with 'go tool pprof -http=: FILE'",
+	"open it in a browser"};
 
 static double session_seconds(const struct stack_session *s)
 {

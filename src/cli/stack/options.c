@@ -107,7 +107,7 @@ int stack_parse_text(struct args *a, const struct opt *opt, const char *value, s
 
 #define AT(field) offsetof(struct stack_command_options, field)
 
-static const char *const formats[] = {"chrome", "collapsed", "speedscope", "pprof", NULL};
+static const char *const formats[] = {"chrome", "collapsed", "speedscope", "pprof", "svg", NULL};
 
 static int parse_rate(struct args *a, const struct opt *opt, const char *value, struct err *err)
 {
@@ -194,7 +194,7 @@ const struct opt stack_option_rows[] = {
 	OPTION_CHOICE("format", "FORMAT", formats, AT(s.format), "chrome",
 		      "What is written. chrome: a timeline for Perfetto and chrome://tracing. "
 		      "collapsed: counted stacks as text, for flame graphs. speedscope, pprof: the "
-		      "same for these viewers."),
+		      "same for these viewers. svg: a flame graph, opened in a browser."),
 	OPTION_FLAG("gzip", AT(s.gzip), "Compress the timeline; so does a name that ends in .gz."),
 	OPTION_FLAG("lines", AT(s.lines),
 		    "A new line inside a function begins a new bar, and stacks differ by line."),
@@ -268,7 +268,8 @@ static bool ends_with(const char *text, const char *end)
 static char *default_output(const struct stack_command_options *c)
 {
 	static const char *const names[] = {"stack_trace.json", "stack_trace.txt",
-					    "stack_trace.speedscope.json", "stack_trace.pb.gz"};
+					    "stack_trace.speedscope.json", "stack_trace.pb.gz",
+					    "stack_trace.svg"};
 	const char *name = names[c->s.format];
 
 	return c->s.gzip && !ends_with(name, ".gz") ? xasprintf("%s.gz", name) : xstrdup(name);

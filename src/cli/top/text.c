@@ -227,17 +227,15 @@ static size_t count_fresh(const struct top_model *m)
 	return n;
 }
 
-/* A part of the time: what it is in, on average, and of how many processes that is known. */
+/* What the time of devices went into. */
 struct part {
 	const char *name;
-	double sum;
-	size_t n;
+	const struct top_part *of;
 };
 
-static void add_part(struct part *p, bool known, double value)
+static double part_of(const struct top_part *p)
 {
-	p->sum += known ? value : 0;
-	p->n += known;
+	return p->time_s > 0 ? p->busy_s / p->time_s : 0;
 }
 
 static void say_parts(const struct part *parts, size_t n, struct buf *s)
@@ -246,14 +244,14 @@ static void say_parts(const struct part *parts, size_t n, struct buf *s)
 	char text[16];
 
 	for (size_t i = 0; i < n; i++)
-		if (parts[i].n) {
+		if (parts[i].of->time_s > 0) {
 			buf_addf(s, "%s%s %s", between, parts[i].name,
-				 top_percent(parts[i].sum / (double)parts[i].n, text));
+				 top_percent(part_of(parts[i].of), text));
 			between = ", ";
 		}
 	between = "; not collected: ";
 	for (size_t i = 0; i < n; i++)
-		if (!parts[i].n) {
+		if (parts[i].of->time_s <= 0) {
 			buf_addf(s, "%s%s", between, parts[i].name);
 			between = ", ";
 		}
@@ -262,26 +260,17 @@ static void say_parts(const struct part *parts, size_t n, struct buf *s)
 
 static void say_busy(struct answer *a)
 {
-	struct part busy = {0},
-		    parts[] = {{"kernels", 0, 0}, {"communication", 0, 0}, {"copies", 0, 0}};
 	const struct top_model *m = a->m;
+	const struct part parts[] = {
+		{"kernels", &m->kernel}, {"communication", &m->comm}, {"copies", &m->copy}};
 	bool filtered = false;
 	char text[16];
 
-	for (size_t i = 0; i < m->nprocesses; i++) {
-		const struct top_process *p = &m->processes[i];
-
-		if (p->late)
-			continue;
-		filtered |= p->filtered;
-		add_part(&busy, p->has_kernel || p->has_comm || p->has_copy, p->busy);
-		add_part(&parts[0], p->has_kernel, p->kernel);
-		add_part(&parts[1], p->has_comm, p->comm);
-		add_part(&parts[2], p->has_copy, p->copy);
-	}
-	if (!busy.n) /* marks alone do not make a device idle */
+	for (size_t i = 0; i < m->nprocesses; i++)
+		filtered |= !m->processes[i].late && m->processes[i].filtered;
+	if (m->busy.time_s <= 0) /* marks alone do not make a device idle */
 		return;
-	top_percent(busy.sum / (double)busy.n, text);
+	top_percent(part_of(&m->busy), text);
 	if (filtered)
 		buf_addf(&a->s,
 			 "What the monitor's --filter lets through, and these numbers are of "

@@ -91,6 +91,7 @@ static void add_row(struct maker *k, const json_t *row, struct top_process *p)
 	struct top_line *l = line_of(k, kind, name);
 	l->calls += get_number(row, "calls");
 	l->total_ns += ns;
+	l->inside_ns += json_object_get(row, "inside_ns") ? get_number(row, "inside_ns") : ns;
 	l->on_device = on_device || is_owner;
 	l->processes++;
 	if (get_number(row, "p99_ns") > l->p99_ns)
@@ -138,6 +139,26 @@ static void add_device(struct top_process *p, const json_t *device)
 	p->comm = get_part(device, "comm_ns", p->interval_s);
 	p->copy = get_part(device, "copy_ns", p->interval_s);
 	p->reported_late = get_part(device, "late_ns", p->interval_s);
+}
+
+static void add_part(struct top_part *part, bool known, const json_t *device, const char *key,
+		     double interval_s)
+{
+	if (!known)
+		return;
+	part->busy_s += get_part(device, key, interval_s) * interval_s;
+	part->time_s += interval_s;
+}
+
+/* device: NULL if the process has none. */
+static void add_parts(struct top_model *m, const struct top_process *p, const json_t *device)
+{
+	bool any = p->has_kernel || p->has_comm || p->has_copy;
+
+	add_part(&m->busy, any, device, "busy_ns", p->interval_s);
+	add_part(&m->kernel, p->has_kernel, device, "kernel_ns", p->interval_s);
+	add_part(&m->comm, p->has_comm, device, "comm_ns", p->interval_s);
+	add_part(&m->copy, p->has_copy, device, "copy_ns", p->interval_s);
 }
 
 /* A daemon that does not report the kinds reports times of all of them. */
@@ -195,6 +216,9 @@ static void add_process(struct maker *k, size_t host, const json_t *o)
 	size_t devices = json_array_size(json_object_get(o, "devices"));
 	if (!p.late)
 		m->time_ns += p.interval_s * 1e9 * (double)(devices ? devices : 1);
+	json_array_foreach(p.late ? NULL : json_object_get(o, "devices"), i, v) add_parts(m, &p, v);
+	if (!p.late && !devices)
+		add_parts(m, &p, NULL);
 	for (i = 0; i < TOPLIST_LOSSES; i++)
 		m->losses[i] += p.losses[i] = get_number(o, toplist_loss_names[i]);
 	*XPUSH(m->processes, m->nprocesses, m->processes_cap) = p;
@@ -202,7 +226,7 @@ static void add_process(struct maker *k, size_t host, const json_t *o)
 
 double top_line_share(const struct top_model *m, const struct top_line *l)
 {
-	return m->time_ns > 0 ? l->total_ns / m->time_ns : 0;
+	return m->time_ns > 0 ? l->inside_ns / m->time_ns : 0;
 }
 
 /* An older daemon has both in one list. */

@@ -14,6 +14,7 @@ struct top_line {
 	const char *kind; /* borrowed from the answers, as all texts here */
 	char *name; /* as people write it; owned */
 	double calls, total_ns;
+	double inside_ns; /* what of it was in the interval: shares are of this */
 	double before_calls, before_total_ns; /* of processes that had it before; 0: none */
 	double comparable_calls, comparable_ns; /* of the same processes now */
 	double p99_ns; /* the highest of any process */
@@ -45,6 +46,10 @@ struct top_model {
 	/* arrays; each with "host"; the likely cause is the first */
 	json_t *regressions; /* kernels that compute */
 	json_t *waits; /* collectives */
+	/* What devices were busy with: of those whose processes report it, the time that they had. */
+	struct top_part {
+		double busy_s, time_s;
+	} busy, kernel, comm, copy;
 	double total_ns; /* that devices worked */
 	double time_ns; /* that devices had: what shares are of, as all other parts */
 	double others_ns;

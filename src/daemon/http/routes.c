@@ -8,6 +8,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/text/embed.h"
 #include "base/text/number_read.h"
 #include "daemon/http/http_impl.h"
 #include "daemon/metrics/metrics.h"
@@ -259,17 +260,6 @@ static void route_api(const struct http_call *call, const char *fn, struct http_
 
 /* --- the status page: files of src/web inside the program --- */
 
-#define EMBED(name, file)                                                                          \
-	__asm__(".section .rodata\n"                                                               \
-		".global page_" #name "\n"                                                         \
-		".global page_" #name "_end\n"                                                     \
-		"page_" #name ":\n"                                                                \
-		".incbin \"" file "\"\n"                                                           \
-		"page_" #name "_end:\n"                                                            \
-		".byte 0\n"                                                                        \
-		".previous\n");                                                                    \
-	extern const char page_##name[], page_##name##_end[]
-
 EMBED(html, "src/web/status.html");
 EMBED(css, "src/web/status.css");
 EMBED(js, "src/web/status.js");
@@ -278,9 +268,9 @@ static const struct page_file {
 	const char *path, *content_type;
 	const char *bytes, *end;
 } files[] = {
-	{"/", "text/html; charset=utf-8", page_html, page_html_end},
-	{"/status.css", "text/css; charset=utf-8", page_css, page_css_end},
-	{"/status.js", "text/javascript; charset=utf-8", page_js, page_js_end},
+	{"/", "text/html; charset=utf-8", embedded_html, embedded_html_end},
+	{"/status.css", "text/css; charset=utf-8", embedded_css, embedded_css_end},
+	{"/status.js", "text/javascript; charset=utf-8", embedded_js, embedded_js_end},
 };
 
 static const struct page_file *find_page_file(const char *path)

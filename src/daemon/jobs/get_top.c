@@ -49,18 +49,19 @@ static json_t *row_json(const struct toplist *t, const struct toplist_row *r, do
 {
 	const struct toplist_row *before = toplist_before(t, r);
 
-	return json_pack(
-		"{s:s,s:s,s:i,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:o,s:o,s:o,s:o}", "kind", r->kind,
-		"name", r->name, "device", r->device, "calls", (json_int_t)r->calls, "total_ns",
-		(json_int_t)r->total_ns, "mean_ns", (json_int_t)(r->total_ns / r->calls), "min_ns",
-		(json_int_t)r->min_ns, "max_ns", (json_int_t)r->max_ns, "p50_ns",
-		(json_int_t)r->p50_ns, "p99_ns", (json_int_t)r->p99_ns, "share",
-		toplist_on_device(r) && total > 0 ? json_real((double)r->total_ns / total)
-						  : json_null(),
-		"before_calls", before ? json_integer((json_int_t)before->calls) : json_null(),
-		"before_total_ns",
-		before ? json_integer((json_int_t)before->total_ns) : json_null(), "usual_ns",
-		number_or_null(toplist_usual(t, r)));
+	return json_pack("{s:s,s:s,s:i,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:o,s:o,s:o,s:o}", "kind",
+			 r->kind, "name", r->name, "device", r->device, "calls",
+			 (json_int_t)r->calls, "total_ns", (json_int_t)r->total_ns, "inside_ns",
+			 (json_int_t)r->inside_ns, "mean_ns", (json_int_t)(r->total_ns / r->calls),
+			 "min_ns", (json_int_t)r->min_ns, "max_ns", (json_int_t)r->max_ns, "p50_ns",
+			 (json_int_t)r->p50_ns, "p99_ns", (json_int_t)r->p99_ns, "share",
+			 toplist_on_device(r) && total > 0 ? json_real((double)r->total_ns / total)
+							   : json_null(),
+			 "before_calls",
+			 before ? json_integer((json_int_t)before->calls) : json_null(),
+			 "before_total_ns",
+			 before ? json_integer((json_int_t)before->total_ns) : json_null(),
+			 "usual_ns", number_or_null(toplist_usual(t, r)));
 }
 
 static int by_total(const void *a, const void *b)

@@ -87,18 +87,24 @@ static void add_sample(struct encoder *e, uint32_t node)
 {
 	const struct profile_node *at = &e->p->nodes[node];
 	const struct profile_root *root = &e->p->roots[at->root];
+	const struct profile_values *values = e->p->o.values;
 
 	profile_stack_of(e->p, node, &e->stack);
 	for (uint32_t n = e->stack.n; n > 0; n--) /* innermost first */
 		protobuf_add_varint(&e->inner, e->stack.places[n - 1] + 1);
 	add_part(&e->part, 1, &e->inner);
-	protobuf_add_varint(&e->inner, at->count);
-	protobuf_add_varint(&e->inner, at->count * e->p->o.period_ns);
+	if (values) {
+		for (unsigned i = 0; i < values->n; i++)
+			protobuf_add_varint(&e->inner, e->p->values[node][i]);
+	} else {
+		protobuf_add_varint(&e->inner, at->count);
+		protobuf_add_varint(&e->inner, at->count * e->p->o.period_ns);
+	}
 	add_part(&e->part, 2, &e->inner);
-	add_number_label(e, "pid", root->pid);
-	add_number_label(e, "tid", root->tid);
-	add_text_label(e, "process", root->process);
-	add_text_label(e, "thread", root->thread);
+	add_number_label(e, values ? values->ids[0] : "pid", root->pid);
+	add_number_label(e, values ? values->ids[1] : "tid", root->tid);
+	add_text_label(e, values ? values->names[0] : "process", root->process);
+	add_text_label(e, values ? values->names[1] : "thread", root->thread);
 	add_part(e->out, PROFILE_SAMPLE, &e->part);
 }
 
@@ -106,7 +112,7 @@ static void add_sample(struct encoder *e, uint32_t node)
 static void add_mapping(struct encoder *e)
 {
 	protobuf_add_number(&e->part, 1, 1);
-	protobuf_add_number(&e->part, 5, intern_string(e, "python"));
+	protobuf_add_number(&e->part, 5, intern_string(e, e->p->o.values ? "job" : "python"));
 	for (unsigned known = 7; known <= 9; known++)
 		protobuf_add_number(&e->part, known, 1);
 	add_part(e->out, PROFILE_MAPPING, &e->part);
@@ -141,26 +147,57 @@ static void add_functions(struct encoder *e)
 	}
 }
 
+static void add_value_types(struct encoder *e)
+{
+	const struct profile_values *values = e->p->o.values;
+
+	if (!values) {
+		add_value_type(e, PROFILE_SAMPLE_TYPE, "samples", "count");
+		add_value_type(e, PROFILE_SAMPLE_TYPE, "wall", "nanoseconds");
+		return;
+	}
+	for (unsigned i = 0; i < values->n; i++)
+		add_value_type(e, PROFILE_SAMPLE_TYPE, values->list[i].name, values->list[i].unit);
+}
+
+static bool has_values(const struct profile *p, uint32_t node)
+{
+	uint64_t any = p->nodes[node].count;
+
+	for (unsigned i = 0; p->o.values && i < p->o.values->n; i++)
+		any |= p->values[node][i];
+	return any != 0;
+}
+
+static void add_period(struct encoder *e)
+{
+	const struct profile_values *values = e->p->o.values;
+
+	if (!values) {
+		add_value_type(e, PROFILE_PERIOD_TYPE, "wall", "nanoseconds");
+		protobuf_add_number(e->out, PROFILE_PERIOD, e->p->o.period_ns);
+	}
+	protobuf_add_number(e->out, PROFILE_DEFAULT_TYPE,
+			    intern_string(e, values ? values->list[values->main].name : "wall"));
+}
+
 void profile_pprof(const struct profile *p, struct buf *out)
 {
 	struct encoder e = {.p = p, .out = out};
 
 	protobuf_add_bytes(&e.table, PROFILE_STRING, "", 0);
-	add_value_type(&e, PROFILE_SAMPLE_TYPE, "samples", "count");
-	add_value_type(&e, PROFILE_SAMPLE_TYPE, "wall", "nanoseconds");
+	add_value_types(&e);
 	for (uint32_t i = 0; i < p->nnodes; i++)
-		if (p->nodes[i].count)
+		if (has_values(p, i))
 			add_sample(&e, i);
 	add_mapping(&e);
 	add_locations(&e);
 	add_functions(&e);
 	protobuf_add_number(out, PROFILE_TIME_NANOS, (uint64_t)p->o.start_real_ns);
-	if (p->o.start_real_ns)
+	if (p->o.start_real_ns && !p->o.values)
 		protobuf_add_number(out, PROFILE_DURATION_NANOS,
 				    (uint64_t)(clock_real_ns() - p->o.start_real_ns));
-	add_value_type(&e, PROFILE_PERIOD_TYPE, "wall", "nanoseconds");
-	protobuf_add_number(out, PROFILE_PERIOD, p->o.period_ns);
-	protobuf_add_number(out, PROFILE_DEFAULT_TYPE, intern_string(&e, "wall"));
+	add_period(&e);
 	buf_add(out, e.table.data, e.table.len);
 	free(e.stack.places);
 	buf_release(&e.part);

@@ -33,6 +33,7 @@ void profile_free(struct profile *p)
 	free(p->places);
 	free(p->roots);
 	free(p->nodes);
+	free(p->values);
 	hmap_release(&p->function_of);
 	hmap_release(&p->place_of);
 	hmap_release(&p->root_of);
@@ -63,8 +64,11 @@ static uint32_t find_function(struct profile *p, const struct profile_frame *f)
 	BUG_ON(p->nfunctions == PROFILE_NONE);
 	p->functions =
 		xgrow(p->functions, &p->functions_cap, p->nfunctions + 1, sizeof(*p->functions));
-	p->functions[p->nfunctions] = (struct profile_function){
-		.name = f->name, .file = f->file, .first_line = f->first_line, .same_hash = first};
+	p->functions[p->nfunctions] = (struct profile_function){.name = f->name,
+								.file = f->file,
+								.first_line = f->first_line,
+								.users = f->users,
+								.same_hash = first};
 	hmap_put(&p->function_of, hash, p->nfunctions);
 	return p->nfunctions++;
 }
@@ -125,13 +129,17 @@ static uint32_t find_node(struct profile *p, uint32_t root, uint32_t caller, uin
 	p->nodes = xgrow(p->nodes, &p->nodes_cap, p->nnodes + 1, sizeof(*p->nodes));
 	p->nodes[p->nnodes] = (struct profile_node){
 		.caller = caller, .place = place, .root = root, .before = p->roots[root].last_node};
+	if (p->o.values) {
+		p->values = xgrow(p->values, &p->values_cap, p->nnodes + 1, sizeof(*p->values));
+		memset(p->values[p->nnodes], 0, sizeof(*p->values));
+	}
 	p->roots[root].last_node = p->nnodes;
 	hmap_put(&p->node_of, key, p->nnodes);
 	return p->nnodes++;
 }
 
-void profile_add(struct profile *p, const char *process, const char *thread, int64_t pid,
-		 int64_t tid, const struct profile_frame *frames, unsigned n, uint64_t count)
+static uint32_t find_stack(struct profile *p, const char *process, const char *thread, int64_t pid,
+			   int64_t tid, const struct profile_frame *frames, unsigned n)
 {
 	uint32_t root = find_root(p, process, thread, pid, tid), node = PROFILE_NONE;
 
@@ -142,8 +150,29 @@ void profile_add(struct profile *p, const char *process, const char *thread, int
 			break; /* no room: what is further in is not distinguished */
 		node = next;
 	}
+	return node;
+}
+
+void profile_add(struct profile *p, const char *process, const char *thread, int64_t pid,
+		 int64_t tid, const struct profile_frame *frames, unsigned n, uint64_t count)
+{
+	uint32_t node = find_stack(p, process, thread, pid, tid, frames, n);
+
 	if (node != PROFILE_NONE)
 		p->nodes[node].count += count;
+}
+
+void profile_add_values(struct profile *p, const char *process, const char *thread, int64_t pid,
+			int64_t tid, const struct profile_frame *frames, unsigned n,
+			const uint64_t *values)
+{
+	uint32_t node = find_stack(p, process, thread, pid, tid, frames, n);
+
+	if (node == PROFILE_NONE)
+		return;
+	for (unsigned i = 0; i < p->o.values->n; i++)
+		p->values[node][i] += values[i];
+	p->nodes[node].count += values[p->o.values->main];
 }
 
 void profile_stack_of(const struct profile *p, uint32_t node, struct profile_stack *out)
@@ -196,6 +225,8 @@ int profile_write(const struct profile *p, const char *path, struct err *err)
 		profile_collapsed(p, &text);
 	} else if (p->o.format == PROFILE_SPEEDSCOPE) {
 		profile_speedscope(p, &text);
+	} else if (p->o.format == PROFILE_FLAME) {
+		profile_flame(p, &text);
 	} else {
 		profile_pprof(p, &text);
 		pack(&text, &packed);

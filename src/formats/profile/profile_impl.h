@@ -14,6 +14,7 @@
 struct profile_function {
 	const char *name, *file;
 	int32_t first_line;
+	bool users;
 	uint32_t same_hash;
 };
 
@@ -34,7 +35,7 @@ struct profile_node { /* a stack: that of its caller, and a place */
 	uint32_t place;
 	uint32_t root;
 	uint32_t before; /* the node made before it in the same tree */
-	uint64_t count; /* samples that ended here */
+	uint64_t count; /* samples that ended here, or the main one of its values */
 };
 
 struct profile {
@@ -43,7 +44,8 @@ struct profile {
 	struct profile_place *places;
 	struct profile_root *roots;
 	struct profile_node *nodes;
-	size_t functions_cap, places_cap, roots_cap, nodes_cap;
+	uint64_t (*values)[PROFILE_MAX_VALUES]; /* of each node, if o.values */
+	size_t functions_cap, places_cap, roots_cap, nodes_cap, values_cap;
 	uint32_t nfunctions, nplaces, nroots, nnodes;
 	struct hmap function_of; /* hash to the last function that has it */
 	struct hmap place_of; /* function and line */
@@ -63,5 +65,6 @@ void profile_stack_of(const struct profile *p, uint32_t node, struct profile_sta
 void profile_collapsed(const struct profile *p, struct buf *out);
 void profile_speedscope(const struct profile *p, struct buf *out);
 void profile_pprof(const struct profile *p, struct buf *out);
+void profile_flame(const struct profile *p, struct buf *out);
 
 #endif

@@ -163,7 +163,10 @@ static void add_profile(const struct profile *p, const struct profile_root *root
 
 	buf_add_str(out, "{\"type\":\"sampled\",\"name\":");
 	add_name(root, out, scratch);
-	buf_add_str(out, p->o.period_ns ? ",\"unit\":\"nanoseconds\"" : ",\"unit\":\"none\"");
+	const char *unit = p->o.values	    ? p->o.values->title
+			   : p->o.period_ns ? "nanoseconds"
+					    : "none";
+	buf_addf(out, ",\"unit\":\"%s\"", unit);
 	buf_add_str(out, ",\"startValue\":0,\"endValue\":");
 	buf_add_u64(out, total);
 	buf_add_str(out, ",\"samples\":[");

@@ -51,6 +51,7 @@ struct collect_block {
 	uint8_t kind; /* enum rec_alloc_kind */
 	uint8_t page; /* enum rec_page */
 	uint8_t module;
+	uint16_t context; /* see rec_alloc */
 };
 
 /* Is any of these (enum session_want) being recorded right now? */
@@ -109,6 +110,56 @@ void collect_heap(uint8_t pool, uint16_t device, uint8_t mode, uint64_t addr, in
 void collect_host_refusal(uint64_t size, const void *caller) EXPORTED(collect_host_refusal);
 void collect_oom(uint16_t device, uint8_t kind, uint64_t size, uint64_t flag, const void *caller)
 	EXPORTED(collect_oom);
+
+/*
+ * torch's caching allocator on a GPU (torch.c). `bytes` > 0: a block begins, < 0: it ends.
+ * collect_torch_blocks(): how many events of this kind there were. collect_set_gpu_number(): which
+ * number on this machine a GPU has that the job calls `index`.
+ */
+struct collect_torch {
+	uint64_t addr;
+	int64_t bytes;
+	uint64_t reserved_bytes; /* that the allocator has from the driver, on this device */
+	uint16_t index;
+};
+void collect_torch_block(const struct collect_torch *t, const void *caller)
+	EXPORTED(collect_torch_block);
+uint64_t collect_torch_blocks(void) EXPORTED(collect_torch_blocks);
+void collect_set_gpu_number(uint16_t index, uint16_t number) EXPORTED(collect_set_gpu_number);
+
+/*
+ * The CUDA driver (driver.c). Also while not tracing, with exact times: all but blocks are few. What
+ * takes something away is bracketed, as a free is: collect_driver_begin(), the real call, then the
+ * function with what happened.
+ */
+struct collect_vmm {
+	uint64_t addr, bytes, handle, offset;
+	uint8_t op; /* enum rec_vmm_op */
+};
+bool collect_wants_driver(void) EXPORTED(collect_wants_driver);
+struct collect_pending collect_driver_begin(void) EXPORTED(collect_driver_begin);
+void collect_vmm(const struct collect_vmm *v, const void *caller) EXPORTED(collect_vmm);
+void collect_vmm_end(struct collect_pending p, const struct collect_vmm *v, bool happened,
+		     const void *caller) EXPORTED(collect_vmm_end);
+struct collect_context {
+	uint64_t handle;
+	uint16_t context, device;
+	uint8_t op, flags; /* enum rec_context_op, enum rec_context_flags */
+};
+void collect_context(const struct collect_context *c, const void *caller) EXPORTED(collect_context);
+void collect_context_end(struct collect_pending p, const struct collect_context *c, bool happened,
+			 const void *caller) EXPORTED(collect_context_end);
+/* head and len are filled in here. */
+void collect_gpu(const struct rec_gpu *r, const char *name, const char *visible)
+	EXPORTED(collect_gpu);
+/* Who asks: a number for `module`, of the innermost object on the stack that is not the driver, nor
+ * CUDA's runtime, nor we. MODULE_NONE: nobody is found, or nothing is recorded. */
+uint8_t collect_library(const void *caller) EXPORTED(collect_library);
+void collect_driver_oom(const struct collect_block *b, uint64_t free_bytes, const void *caller)
+	EXPORTED(collect_driver_oom);
+/* Blocks of this driver's pool are reported by a hook in this process, so by nobody else. */
+void collect_see_driver(void) EXPORTED(collect_see_driver);
+bool collect_sees_driver(void) EXPORTED(collect_sees_driver);
 
 /* Text longer than REC_MAX_TEXT is cut. extra (domain, attributes) may be NULL. */
 void collect_mark(uint8_t kind, uint64_t range, const char *message, const char *domain)
@@ -354,6 +405,8 @@ struct guest_mover;
 void collect_on_move(const struct guest_mover *m) EXPORTED(collect_on_move);
 /* How many steps have ended, by collect_step(); and who wants to know at once. NULL: nobody. */
 uint64_t collect_steps(void) EXPORTED(collect_steps);
+/* So many have ended: for who looks at the arena from outside, as `sonde snap` does. */
+void collect_show_steps(uint64_t ended) EXPORTED(collect_show_steps);
 /* In a Python program: sees to it that the steps of its optimizers are counted. */
 void collect_bring_steps(void) EXPORTED(collect_bring_steps);
 /* The recorder may look at this process' stacks, from outside, if it asks for that; or no longer.

@@ -334,10 +334,17 @@ static uint64_t hash_name(const char *text)
 	return h | 1; /* 0 is none */
 }
 
+void collect_show_steps(uint64_t ended)
+{
+	if (guest_mode() == GUEST_RECORD)
+		atomic_store_explicit(&guest.arena->steps, ended, memory_order_relaxed);
+}
+
 /* Steps are counted in every mode, for the monitor; those of a recording count from its start. */
 static void count_step(void)
 {
 	uint64_t n = atomic_fetch_add(&steps, 1) + 1;
+	collect_show_steps(n);
 	collect_step_fn fn = atomic_load_explicit(&on_step, memory_order_acquire);
 
 	if (fn)

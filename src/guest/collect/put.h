@@ -56,7 +56,7 @@ static inline void put_alloc_body(struct rec_alloc *r, const struct collect_bloc
 	r->kind = b->kind;
 	r->page = b->page;
 	r->module = b->module;
-	r->reserved = 0;
+	r->context = b->context;
 }
 
 static inline void put_free_body(struct rec_free *r, const struct collect_block *b)

@@ -38,7 +38,9 @@ static void note_range(const char *message)
 		atomic_store(&ranges, collect_steps());
 		atomic_store(&by_range, true);
 	}
-	begin_step(atomic_fetch_add(&ranges, 1));
+	uint64_t ended = atomic_fetch_add(&ranges, 1);
+	collect_show_steps(ended);
+	begin_step(ended);
 }
 
 __attribute__((constructor)) static void listen_to_steps(void)

@@ -371,6 +371,9 @@ uint32_t guest_stack(uint64_t caller);
 /* The same with depths of its own, whatever was asked for. */
 uint32_t guest_stack_depth(uint64_t caller, uint32_t depth, uint32_t py_depth);
 
+/* Return addresses from `caller` on, at most max; not interned. */
+uint32_t guest_frames(uint64_t *out, uint32_t max, uint64_t caller);
+
 static inline bool guest_wants_stacks(void)
 {
 	return atomic_load_explicit(&guest.c_depth, memory_order_relaxed) |
@@ -456,6 +459,8 @@ void guest_python_forget(void); /* the ids of places: there is another arena */
  * `device`: an accelerator is in use. Cheap where there is no Python; makes no system call.
  */
 void guest_bring_package(bool device);
+/* The process has initialised CUDA. */
+void guest_bring_for_cuda(void);
 /* At load, in a process of a launcher's tree: sees to it, if this is a Python interpreter. */
 bool guest_has_python(void);
 void guest_await_python(uint32_t want);

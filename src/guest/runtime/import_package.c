@@ -3,7 +3,8 @@
  * Brings Python modules of ours into a Python program that does not import them: what was asked for
  * (operators, accesses, owners, calls of functions; steps of training) can only be seen from
  * Python. What detects steps for a memory recording comes while the program imports torch or
- * mindspore, or when it has, and never into one that does not.
+ * mindspore, or when it has, and never into one that does not. The package comes into a program that
+ * has initialised CUDA if it uses torch, JAX or CuPy: they know what is inside of their pools.
  *
  * The interpreter is asked to call us when it is at a place where Python code may run, in its main
  * thread. A thread that lives for the moment of its start-up does the asking, since there may be no
@@ -174,14 +175,18 @@ enum { IDLE, ASKED, DONE };
 
 struct wanted {
 	const char *name; /* of the module */
-	bool waits; /* for one of the frameworks; else at once */
+	const char *const *frameworks; /* waits for one of them; NULL: comes at once */
 	_Atomic uint32_t state;
 	_Atomic uint32_t tries;
 };
 
+static const char *const stepping[] = {"torch", "mindspore", NULL};
+static const char *const of_cuda[] = {"torch", "jax", "cupy", NULL};
 static struct wanted package = {.name = "msmemscope"};
+static struct wanted cuda_package = {.name = "msmemscope", .frameworks = of_cuda};
+static _Atomic bool cuda; /* was initialised */
 static struct wanted steps = {.name = "sonde._steps.for_monitor"};
-static struct wanted memory_steps = {.name = "sonde._steps.for_memory", .waits = true};
+static struct wanted memory_steps = {.name = "sonde._steps.for_memory", .frameworks = stepping};
 
 /*
  * 1: the module is there, or is not to come; 0: not yet; -1: an exception of the job's is set.
@@ -257,6 +262,14 @@ static bool is_starting(void)
 	       (site == MODULE_ABSENT && !is_true(PySys_GetObject("flags"), "no_site"));
 }
 
+static bool has_framework(const struct wanted *w)
+{
+	for (unsigned i = 0; w->frameworks && w->frameworks[i]; i++)
+		if (look_at_module(w->frameworks[i]) != MODULE_ABSENT)
+			return true;
+	return !w->frameworks;
+}
+
 static int import_module(void *arg)
 {
 	struct wanted *w = arg;
@@ -265,8 +278,7 @@ static int import_module(void *arg)
 		atomic_store(&w->state, DONE);
 		return 0;
 	}
-	if (w->waits && look_at_module("torch") == MODULE_ABSENT &&
-	    look_at_module("mindspore") == MODULE_ABSENT) {
+	if (!has_framework(w)) {
 		atomic_store(&w->state, IDLE); /* perhaps never */
 		return 0;
 	}
@@ -325,9 +337,17 @@ void guest_bring_package(bool device)
 
 	if (want & NEEDS_PYTHON || (device && want & WANT_OP))
 		request_if_idle(&package);
+	else if (atomic_load_explicit(&cuda, memory_order_relaxed) && needs_steps(want))
+		request_if_idle(&cuda_package);
 	if (needs_steps(want))
 		request_if_idle(&memory_steps);
 	errno = saved;
+}
+
+void guest_bring_for_cuda(void)
+{
+	atomic_store_explicit(&cuda, true, memory_order_relaxed);
+	guest_bring_package(false);
 }
 
 /*

@@ -217,6 +217,11 @@ CAPTURE(capture_small, SMALL_DEPTH)
 CAPTURE(capture_middle, MIDDLE_DEPTH)
 CAPTURE(capture_deep, ARENA_MAX_DEPTH)
 
+uint32_t guest_frames(uint64_t *out, uint32_t max, uint64_t caller)
+{
+	return native_capture(out, max, caller, report_module, NULL);
+}
+
 void guest_lost_stack(void)
 {
 	atomic_fetch_add_explicit(&guest.arena->lost_stacks, 1, memory_order_relaxed);

@@ -547,7 +547,11 @@ static int amend_db_file(struct amend *a, int fd, struct err *err)
 	close(fd); /* SQLite's own locks must come after: closing a file drops a process' locks */
 	cell_keys_init(&d.keys);
 	int rc = sql_open_to_write(a->path, NULL, &d.db);
-	int r = rc == SQLITE_OK ? dump_db_check(d.db, a->path, err) : db_error(&d, rc, err);
+	bool old = false;
+	int r = rc == SQLITE_OK ? dump_db_check(d.db, a->path, &old, err) : db_error(&d, rc, err);
+	if (r == 0 && old)
+		r = err_set(err, -EINVAL,
+			    "\"%s\" is of msLeaks (table leaks_dump): it is only read", a->path);
 	if (r == 0) {
 		rc = amend_db_rows(&d);
 		if (rc != SQLITE_OK)

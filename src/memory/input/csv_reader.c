@@ -22,7 +22,6 @@
 #include "base/mem.h"
 #include "memory/dump/csv_lex.h"
 
-#define TIME_IN_US "Timestamp(us)" /* in dumps of early 2025 */
 #define BLOCK (32u << 10)
 #define OVERLAP (8u << 10) /* of the next block, for what lies across the border */
 #define READ_PIECE (128u << 10) /* small enough to stay in the cache until it is parsed */
@@ -324,7 +323,7 @@ static int read_header(struct csv_source *s, struct err *err)
 		const struct cell *f = &s->lex.fields[i];
 		enum cell_column col = cell_column_find(f->text, f->len);
 
-		if (f->len == strlen(TIME_IN_US) && !strncasecmp(f->text, TIME_IN_US, f->len)) {
+		if (dump_time_is_us(f->text, f->len)) {
 			col = COL_TIME;
 			s->src.in_us = true;
 		}

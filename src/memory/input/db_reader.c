@@ -127,10 +127,11 @@ static int open_db(struct db_source *s)
 	return rc;
 }
 
-int dump_db_check(sqlite3 *db, const char *path, struct err *err)
+int dump_db_check(sqlite3 *db, const char *path, bool *out_old, struct err *err)
 {
-	static const char sql[] = "SELECT 1 FROM sqlite_master WHERE type='table' AND "
-				  "name='memscope_dump' AND rootpage>0";
+	static const char sql[] =
+		"SELECT name FROM sqlite_master WHERE type='table' AND name IN "
+		"('memscope_dump','leaks_dump') AND rootpage>0 ORDER BY name DESC";
 	sqlite3_stmt *stmt = NULL;
 
 	sqlite3_db_config(db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
@@ -144,30 +145,59 @@ int dump_db_check(sqlite3 *db, const char *path, struct err *err)
 		rc = sqlite3_prepare_v2(db, sql, -1, &stmt, NULL);
 	if (rc == SQLITE_OK)
 		rc = sqlite3_step(stmt);
+	if (rc == SQLITE_ROW) {
+		const char *name = (const char *)sqlite3_column_text(stmt, 0);
+		*out_old = name && *name == 'l';
+	}
 	sqlite3_finalize(stmt);
 	if (rc == SQLITE_ROW)
 		return 0;
 	if (rc == SQLITE_DONE)
-		return err_set(err, -EINVAL, "\"%s\" is not a memory dump: no table memscope_dump",
-			       path);
+		return err_set(
+			err, -EINVAL,
+			"\"%s\" is not a memory dump: no table memscope_dump (or leaks_dump, "
+			"as msLeaks called it)",
+			path);
 	return db_error(db, path, rc, err);
 }
 
-/* A table may have been made without row numbers; then rows of one time and ID have no order. */
-static int select_rows(struct db_source *s, bool sorted)
+/* Does the table have times in microseconds? */
+static bool has_us(sqlite3 *db, const char *table)
 {
-	static const char *const sql[] = {
-		"SELECT * FROM memscope_dump",
-		"SELECT *,rowid FROM memscope_dump ORDER BY CAST(\"Timestamp(ns)\" AS INTEGER),"
-		"CAST(\"ID\" AS INTEGER),rowid",
-		"SELECT * FROM memscope_dump ORDER BY CAST(\"Timestamp(ns)\" AS INTEGER),"
-		"CAST(\"ID\" AS INTEGER)",
-	};
-	int rc = sqlite3_prepare_v2(s->db, sql[sorted], -1, &s->stmt, NULL);
+	char *sql = xasprintf("SELECT * FROM %s", table);
+	sqlite3_stmt *stmt = NULL;
+	bool found = false;
+
+	if (sqlite3_prepare_v2(db, sql, -1, &stmt, NULL) == SQLITE_OK)
+		for (int i = 0; i < sqlite3_column_count(stmt); i++) {
+			const char *name = sqlite3_column_name(stmt, i);
+			found |= name && dump_time_is_us(name, strlen(name));
+		}
+	sqlite3_finalize(stmt);
+	free(sql);
+	return found;
+}
+
+/* A table may have been made without row numbers; then rows of one time and ID have no order. */
+static int select_rows(struct db_source *s, bool sorted, bool old)
+{
+	const char *table = old ? "leaks_dump" : "memscope_dump";
+
+	s->src.in_us = has_us(s->db, table);
+	char *plain = xasprintf("SELECT * FROM %s", table);
+	char *order = xasprintf("ORDER BY CAST(\"%s\" AS INTEGER),CAST(\"ID\" AS INTEGER)",
+				s->src.in_us ? DUMP_TIME_IN_US : "Timestamp(ns)");
+	char *numbered = xasprintf("SELECT *,rowid FROM %s %s,rowid", table, order);
+	char *ordered = xasprintf("%s %s", plain, order);
+	int rc = sqlite3_prepare_v2(s->db, sorted ? numbered : plain, -1, &s->stmt, NULL);
 
 	s->row_number = rc == SQLITE_OK && sorted ? sqlite3_column_count(s->stmt) - 1 : -1;
 	if (rc != SQLITE_OK && sorted)
-		rc = sqlite3_prepare_v2(s->db, sql[2], -1, &s->stmt, NULL);
+		rc = sqlite3_prepare_v2(s->db, ordered, -1, &s->stmt, NULL);
+	free(plain);
+	free(order);
+	free(numbered);
+	free(ordered);
 	return rc;
 }
 
@@ -177,16 +207,20 @@ static int prepare_rows(struct db_source *s, bool sorted, struct err *err)
 
 	if (rc != SQLITE_OK)
 		return db_error(s->db, s->src.path, rc, err);
-	int r = dump_db_check(s->db, s->src.path, err);
+	bool old = false;
+	int r = dump_db_check(s->db, s->src.path, &old, err);
 	if (r < 0)
 		return r;
-	rc = select_rows(s, sorted);
+	rc = select_rows(s, sorted, old);
 	if (rc != SQLITE_OK)
 		return db_error(s->db, s->src.path, rc, err);
 	memset(s->columns, -1, sizeof(s->columns));
 	for (int i = 0; i < sqlite3_column_count(s->stmt); i++) {
 		const char *name = sqlite3_column_name(s->stmt, i);
-		enum cell_column col = name ? cell_column_find(name, strlen(name)) : COL_END;
+		enum cell_column col = !name ? COL_END
+				       : dump_time_is_us(name, strlen(name))
+					       ? COL_TIME
+					       : cell_column_find(name, strlen(name));
 
 		if (col == COL_END)
 			continue;

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #define DUMP_PREFIX "memscope_dump_"
+#define OLD_DUMP_PREFIX "leaks_dump_" /* of msLeaks */
 #define MAX_DEPTH 8 /* of directories below the one that was named */
 
 void input_note(const struct input_sink *sink, const char *fmt, ...)
@@ -48,7 +49,8 @@ static bool is_dump_name(const char *name)
 {
 	size_t len = strlen(name);
 
-	return !strncmp(name, DUMP_PREFIX, strlen(DUMP_PREFIX)) &&
+	return (!strncmp(name, DUMP_PREFIX, strlen(DUMP_PREFIX)) ||
+		!strncmp(name, OLD_DUMP_PREFIX, strlen(OLD_DUMP_PREFIX))) &&
 	       ((len > 4 && !strcmp(name + len - 4, ".csv")) ||
 		(len > 3 && !strcmp(name + len - 3, ".db")));
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 #include "memory/input/reader.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -179,6 +180,12 @@ static inline bool read_words(struct dump *d, const struct cell *event, const st
 	return e != NOT_A_WORD && t != NOT_A_WORD;
 }
 
+/* As csv files have it, "{addr:0x1,size:2}": some databases of 2025, too. */
+static bool is_plain_attr(const struct cell *c)
+{
+	return c->len > 2 && c->text[0] == '{' && isalpha((unsigned char)c->text[1]);
+}
+
 /* Gives the name of the column that is wrong, NULL when all is well. */
 static const char *read_row(struct dump *d, struct row *row)
 {
@@ -203,8 +210,9 @@ static const char *read_row(struct dump *d, struct row *row)
 		return "Device Id";
 	if (!read_ptr(columns[COL_PTR], row))
 		return "Ptr";
-	r = is_db ? cell_read_json(&d->keys, attr->text, attr->len, &d->attr, row)
-		  : cell_read_attrs(&d->keys, attr->text, attr->len, row);
+	r = is_db && !is_plain_attr(attr)
+		    ? cell_read_json(&d->keys, attr->text, attr->len, &d->attr, row)
+		    : cell_read_attrs(&d->keys, attr->text, attr->len, row);
 	if (r < 0)
 		return "Attr";
 	read_texts(columns, is_db, row);
@@ -360,6 +368,11 @@ void dump_close(struct dump *d)
 	free(d->first_bad);
 	free(d->path);
 	free(d);
+}
+
+bool dump_time_is_us(const char *name, size_t len)
+{
+	return len == strlen(DUMP_TIME_IN_US) && !strncasecmp(name, DUMP_TIME_IN_US, len);
 }
 
 int dump_check_columns(struct dump_source *src, struct err *err)

@@ -19,6 +19,8 @@ struct dump_place {
 	uint64_t len : 24;
 };
 
+#define DUMP_TIME_IN_US "Timestamp(us)" /* the column of dumps of early 2025 */
+
 struct dump_source {
 	const struct dump_source_ops *ops;
 	const char *path; /* for messages, borrowed */
@@ -74,7 +76,11 @@ struct dump_source *dump_source(const struct dump *d);
  * dump: a plain table. A view, a virtual table or a trigger would run what its author wrote.
  */
 struct sqlite3;
-int dump_db_check(struct sqlite3 *db, const char *path, struct err *err);
+/* out_old: the table is called leaks_dump, as msLeaks did. */
+int dump_db_check(struct sqlite3 *db, const char *path, bool *out_old, struct err *err);
+
+/* Is it the column of times in microseconds? */
+bool dump_time_is_us(const char *name, size_t len);
 
 /* Missing columns are empty; -EINVAL when one is missing that every dump has. */
 int dump_check_columns(struct dump_source *src, struct err *err);

@@ -69,6 +69,15 @@ static void on_config(void *arg, uint32_t proc, const struct mem_config *cfg)
 		mem_asked_add(s->sink->asked, cfg, true);
 }
 
+static void on_gpu(void *arg, uint32_t proc, const struct rec_gpu *r)
+{
+	struct pids *s = arg;
+
+	(void)proc;
+	if (s->sink->asked)
+		mem_asked_gpu(s->sink->asked, r);
+}
+
 static void on_call(void *arg, uint32_t proc, const struct trace_row *row)
 {
 	struct pids *s = arg;
@@ -316,6 +325,7 @@ int input_read_recording(const char *file, const struct input_sink *sink, struct
 				    .call = on_call,
 				    .usage = on_usage,
 				    .process = on_process,
+				    .gpu = on_gpu,
 				    .earlier_peak = on_earlier_peak,
 				    .cut = on_cut,
 				    .proc_end = on_proc_end,

@@ -1,10 +1,18 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 #include "memory/options/asked.h"
 
+#include <stdio.h>
+#include <string.h>
+
+#include "base/text/printable.h"
+
+#define CUDA_NO_DEVICE 100 /* CUDA_ERROR_NO_DEVICE */
+
 void mem_asked_add(struct mem_asked *a, const struct mem_config *cfg, bool own)
 {
 	if (own && !a->own)
-		*a = (struct mem_asked){.own = true, .db = a->db, .program = a->program};
+		*a = (struct mem_asked){
+			.own = true, .db = a->db, .program = a->program, .gpu = a->gpu};
 	a->known = true;
 	a->memory |= (cfg->dump_events & MEM_ALLOC) != 0;
 	a->host |= cfg->cpu;
@@ -13,8 +21,108 @@ void mem_asked_add(struct mem_asked *a, const struct mem_config *cfg, bool own)
 	a->db |= cfg->format == MEM_DB;
 	a->steps |= cfg->nsteps != 0;
 	a->deferred |= cfg->mode == MEM_DEFERRED;
+	a->devices |= cfg->npu_all;
+	a->slots |= cfg->npu_slots;
 	if (cfg->program)
 		a->program = cfg->program;
+	if (cfg->command[0])
+		snprintf(a->command, sizeof(a->command), "%s", cfg->command);
+}
+
+/* The driver's text, as far as it can be shown. */
+static void copy_text(char *out, size_t room, const char *text, size_t len)
+{
+	struct buf shown = {0};
+
+	text_add_printable(&shown, text, len < room / 2 ? len : room / 2);
+	snprintf(out, room, "%s", buf_str(&shown));
+	buf_release(&shown);
+}
+
+void mem_asked_gpu(struct mem_asked *a, const struct rec_gpu *r)
+{
+	size_t len;
+	const char *name = rec_text(&r->head, &len), *nul = memchr(name, 0, len);
+	size_t n = nul ? (size_t)(nul - name) : len;
+	bool works = !r->error && r->device != DEV_NONE;
+
+	if (a->gpu.works && !works)
+		return; /* of several processes, the one that could use it */
+	a->gpu = (struct mem_gpu){
+		.known = true,
+		.works = works,
+		.followed = r->flags & GPU_BLOCKS,
+		.error = r->error,
+		.driver = r->driver,
+		.total_bytes = r->total_bytes,
+		.visible_set = nul,
+	};
+	copy_text(a->gpu.name, sizeof(a->gpu.name), n ? name : "a GPU", n ? n : 5);
+	if (nul)
+		copy_text(a->gpu.visible, sizeof(a->gpu.visible), nul + 1, len - n - 1);
+}
+
+static void add_command(const struct mem_asked *a, const char *options, struct buf *out)
+{
+	buf_addf(out, "msmemscope %s-- %s", options, a->command[0] ? a->command : "PROGRAM …");
+}
+
+static void say_no_gpu(const struct mem_asked *a, struct buf *out)
+{
+	const struct mem_gpu *g = &a->gpu;
+
+	if (g->error == CUDA_NO_DEVICE || !g->error)
+		buf_add_str(out, "The job initialised CUDA, which found no GPU");
+	else
+		buf_addf(out, "CUDA failed when the job initialised it (error %u of the driver)",
+			 g->error);
+	if (g->visible_set)
+		buf_addf(out, "; CUDA_VISIBLE_DEVICES was '%s'", g->visible);
+	else if (g->error && g->error != CUDA_NO_DEVICE)
+		buf_add_str(out, "; nvidia-smi says whether the driver works");
+	buf_add_str(out, ". ");
+}
+
+/* Of a job that has used CUDA: whether that explains it. */
+static bool say_of_gpu(const struct mem_asked *a, struct buf *out)
+{
+	const struct mem_gpu *g = &a->gpu;
+
+	if (!g->known)
+		return false;
+	if (!g->works) {
+		say_no_gpu(a, out);
+		return false; /* nor has it used another device */
+	}
+	if (!g->followed) {
+		buf_addf(
+			out,
+			"The job used %s, and its driver (CUDA %u.%u) gave it functions for memory "
+			"that cannot be followed: recording needs CUDA 11.3 or later and a program "
+			"that does not bypass dlsym().",
+			g->name, g->driver / 1000, g->driver % 1000 / 10);
+		return true;
+	}
+	if (!a->devices) {
+		buf_addf(out,
+			 "The job used %s, which --device has left out. Record it with: ", g->name);
+		add_command(a, "", out);
+		return true;
+	}
+	buf_addf(out, "The job initialised %s and allocated no memory there. ", g->name);
+	return false;
+}
+
+/* Neither an NPU nor a GPU that works, and nothing else was asked for. */
+static void say_no_device(const struct mem_asked *a, struct buf *out)
+{
+	if (!a->gpu.known)
+		buf_add_str(out,
+			    "The job used no memory of an NPU or GPU that can be recorded: no "
+			    "process of it has initialised one, or it was linked statically. ");
+	buf_add_str(out, "Record the memory of the CPU with: ");
+	add_command(a, "--device=npu,cpu ", out);
+	buf_add_str(out, " (in Python: msmemscope.config(device=\"cpu\"), see docs/python.md).");
 }
 
 void mem_asked_why_empty(const struct mem_asked *a, struct buf *out)
@@ -37,13 +145,9 @@ void mem_asked_why_empty(const struct mem_asked *a, struct buf *out)
 	else if (a->steps)
 		buf_add_str(out, "Only some steps were asked for (--steps), and nothing happened "
 				 "in them: the job has to announce its steps, see docs/mem.md.");
-	else if (!a->host)
-		buf_add_str(out,
-			    "The job used no memory of an NPU or GPU that can be recorded. Record "
-			    "the memory of the CPU with --device=npu,cpu, in Python with "
-			    "msmemscope.config(device=\"cpu\"): see docs/python.md. A "
-			    "statically linked program cannot be recorded.");
-	else
+	else if (!say_of_gpu(a, out) && !a->host)
+		say_no_device(a, out);
+	else if (a->host)
 		buf_add_str(out, "No process allocated memory where it can be seen: a statically "
 				 "linked program cannot be recorded, nor one with an allocator of "
 				 "its own.");

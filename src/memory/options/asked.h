@@ -21,8 +21,23 @@ struct mem_asked {
 	bool db; /* as a database */
 	bool steps; /* only some */
 	bool deferred; /* from the moment the job asks for it */
+	bool devices; /* every NPU and GPU */
+	uint32_t slots; /* else those */
 	enum mem_program program;
+	char command[MEM_COMMAND_BYTES];
+	struct mem_gpu {
+		bool known; /* a process has initialised CUDA, or tried to */
+		bool works, followed; /* it could, and calls for memory come to our hooks */
+		uint32_t error; /* else: of the driver */
+		uint32_t driver; /* version, 13000 is CUDA 13.0 */
+		uint64_t total_bytes; /* memory of the device */
+		bool visible_set;
+		char name[64], visible[64]; /* as CUDA_VISIBLE_DEVICES was */
+	} gpu;
 };
+
+/* The job has initialised CUDA: see rec_gpu. */
+void mem_asked_gpu(struct mem_asked *a, const struct rec_gpu *r);
 
 /* own: of a process; such settings count instead of those of the session. */
 void mem_asked_add(struct mem_asked *a, const struct mem_config *cfg, bool own);

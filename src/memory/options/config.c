@@ -181,7 +181,8 @@ void mem_config_get_settings(const struct mem_config *c, struct rec_settings *ou
 		.c_stack = c->c_stack,
 		.py_stack = c->py_stack,
 		.watch = (uint8_t)((c->watch.on ? SETTINGS_WATCH : 0) |
-				   (c->watch.host ? SETTINGS_WATCH_HOST : 0)),
+				   (c->watch.host ? SETTINGS_WATCH_HOST : 0) |
+				   (c->events_asked ? SETTINGS_EVENTS_ASKED : 0)),
 	};
 }
 
@@ -201,7 +202,8 @@ void mem_config_set_settings(struct mem_config *c, const struct rec_settings *s)
 	c->format = s->format <= MEM_NONE ? (enum mem_format)s->format : MEM_CSV;
 	c->c_stack = s->c_stack;
 	c->py_stack = s->py_stack;
-	c->watch.on = s->watch;
+	c->watch.on = s->watch & SETTINGS_WATCH;
+	c->events_asked = s->watch & SETTINGS_EVENTS_ASKED;
 	c->watch.host = s->watch & SETTINGS_WATCH_HOST;
 	mem_config_link(c);
 }

@@ -32,6 +32,7 @@
 #define MEM_MIN_KIB 1024u /* that a recording may be limited to */
 #define MEM_PATH_BYTES 4097 /* longest path and its NUL */
 #define MEM_NAME_BYTES 255 /* longest operator name of --watch and its NUL */
+#define MEM_COMMAND_BYTES 256 /* longer ones end in "…" */
 #define MEM_ALL_OUTPUTS UINT32_MAX
 
 enum mem_event {
@@ -82,6 +83,7 @@ struct mem_config {
 	uint32_t level; /* enum mem_level */
 	uint32_t dump_events; /* enum mem_event: what is written */
 	uint32_t events; /* what is collected */
+	bool events_asked; /* dump_events was asked for, and is no default; not in config.json */
 	bool traceback; /* Python trace events asked for */
 	bool c_stack, py_stack;
 	uint32_t c_depth, py_depth; /* count only if c_stack, py_stack; 0: no frames */
@@ -99,6 +101,7 @@ struct mem_config {
 	char inputs[2][MEM_PATH_BYTES]; /* absolute; empty without compare */
 	enum row_compat compat;
 	enum mem_program program;
+	char command[MEM_COMMAND_BYTES]; /* of the job, as in a shell; empty: not known */
 	uint32_t buffer_mb; /* ring memory of one process */
 	uint32_t max_kib; /* of the recording; 0: any size */
 	uint32_t wait_ms; /* how long a full ring may delay the job */

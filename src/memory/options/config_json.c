@@ -62,6 +62,7 @@ static const struct field fields[] = {
 	{"watchConfig", "start", FIELD_TEXT, AT(watch.start), MEM_NAME_BYTES, 0},
 	/* Ours. */
 	{NULL, "bufferMb", FIELD_UINT, AT(buffer_mb), MEM_MAX_BUFFER_MB, 0},
+	{NULL, "command", FIELD_TEXT, AT(command), MEM_COMMAND_BYTES, 0},
 	{NULL, "compat", FIELD_UINT, AT(compat), ROW_26_0, 0},
 	{NULL, "maxSizeKib", FIELD_UINT, AT(max_kib), UINT32_MAX, 0},
 	{NULL, "program", FIELD_UINT, AT(program), MEM_PROGRAM_PRIVILEGED, 0},

@@ -209,6 +209,7 @@ int mem_parse_events(struct args *a, const struct opt *opt, const char *value, s
 	if (none && (events || traceback))
 		args_notice(a, "Warn: 'none' mixed with other event types, all events cleared.");
 	c->dump_events = none ? 0 : events;
+	c->events_asked = true;
 	c->traceback = traceback && !none;
 	return 0;
 }

@@ -300,7 +300,7 @@ static void report_close(struct report *r, const struct consumer_report *now,
 	unsigned long long unrecorded = atomic_load(&r->page->unrecorded);
 	struct err why = {0};
 	uint64_t lost = diagnose_events_lost(o->diagnose), rows = dumps_lost(o->dumps, &why);
-	struct mem_asked asked = {0};
+	struct mem_asked asked = o->asked;
 	struct buf text = {0};
 
 	if (r->closed && now->events == r->events && now->running == r->running)
@@ -336,9 +336,10 @@ static void report_close(struct report *r, const struct consumer_report *now,
 			 why.text);
 	if (now->writing)
 		buf_add_str(&text, "; still writing the files");
-	if (!now->events && !now->running && unrecorded) {
+	bool empty = !now->events || (asked.gpu.known && !o->rows && !o->silent);
+	if (empty && !now->running && unrecorded) {
 		buf_addf(&text, ", in %s\n", r->dir);
-	} else if (!now->events && !now->running) {
+	} else if (empty && !now->running) {
 		mem_asked_add(&asked, r->cfg, false);
 		buf_addf(&text, ", in %s. ", r->dir);
 		mem_asked_why_empty(&asked, &text);

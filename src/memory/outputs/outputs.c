@@ -58,6 +58,7 @@ static void on_row(void *arg, uint32_t proc, const struct row *row)
 
 	if (o->silent)
 		return;
+	o->rows++;
 	dumps_row(o->dumps, proc, row);
 	diagnose_row(o->diagnose, row);
 }
@@ -83,6 +84,14 @@ static void on_process(void *arg, uint32_t proc, const struct rec_process *r)
 	struct outputs *o = arg;
 
 	diagnose_process(o->diagnose, dumps_pid(o->dumps, proc), r);
+}
+
+static void on_gpu(void *arg, uint32_t proc, const struct rec_gpu *r)
+{
+	struct outputs *o = arg;
+
+	(void)proc;
+	mem_asked_gpu(&o->asked, r);
 }
 
 static void on_relabel(void *arg, uint32_t proc, uint32_t pid, uint64_t allocation_id,
@@ -126,6 +135,7 @@ void outputs_open(struct outputs *o, const struct outputs_where *where,
 		.call = on_call,
 		.usage = on_usage,
 		.process = on_process,
+		.gpu = on_gpu,
 		.proc_end = on_proc_end,
 		.arg = o,
 	};

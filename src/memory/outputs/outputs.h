@@ -6,6 +6,7 @@
 #ifndef SONDE_MEMORY_OUTPUTS_OUTPUTS_H
 #define SONDE_MEMORY_OUTPUTS_OUTPUTS_H
 
+#include "memory/options/asked.h"
 #include "memory/outputs/call_files.h"
 #include "memory/outputs/diagnose.h"
 #include "memory/outputs/dumps.h"
@@ -18,6 +19,8 @@ struct outputs {
 	struct diagnose *diagnose;
 	struct watch_files *watch;
 	struct trace_files *trace;
+	struct mem_asked asked; /* what is known of the job's GPUs */
+	uint64_t rows; /* that were made */
 	bool silent; /* nothing is written, and no analysis runs: see outputs_stream() */
 	char *config; /* file that says what the first process with settings of its own wants */
 	uint32_t config_proc; /* it; UINT32_MAX: none so far */

@@ -158,6 +158,12 @@ static uint64_t row_time(const struct proc *p, const struct rec *r)
 	return r->flags & REC_F_SHADOW ? p->last_ns : r->time_ns;
 }
 
+/* The others are of mappings. */
+static bool is_block_kind(uint8_t kind)
+{
+	return kind <= ALLOC_REGION || (kind >= ALLOC_ASYNC && kind < ALLOC_KIND_END);
+}
+
 void alive_add(struct proc *p, uint32_t tid, const struct rec_alloc *r)
 {
 	unsigned map = map_of(r->pool, r->kind);
@@ -165,7 +171,7 @@ void alive_add(struct proc *p, uint32_t tid, const struct rec_alloc *r)
 	uint64_t now_ns = row_time(p, &r->head);
 	bool shadow = r->head.flags & REC_F_SHADOW;
 
-	if (r->pool >= POOL_END || !r->pool || r->kind > ALLOC_REGION ||
+	if (r->pool >= POOL_END || !r->pool || !is_block_kind(r->kind) ||
 	    !budget_take(p, BLOCK_COST))
 		return;
 	struct block *b = block_new(p->track);
@@ -180,6 +186,7 @@ void alive_add(struct proc *p, uint32_t tid, const struct rec_alloc *r)
 	b->kind = r->kind;
 	b->page = r->page;
 	b->module = r->module;
+	b->context = r->pool == POOL_CUDA || r->pool == POOL_HOST ? r->context : 0;
 	b->device = (uint16_t)(r->kind == ALLOC_REGION ? physical_device(p, r->device) : r->device);
 	if (r->pool == POOL_PYTHON && !mappings_object(p, b)) {
 		block_free(p->track, b);
@@ -191,6 +198,8 @@ void alive_add(struct proc *p, uint32_t tid, const struct rec_alloc *r)
 		b->labels = labels_of(p, tid, r->pool, shadow ? UINT64_MAX : b->time_ns);
 	if (p->layers.count)
 		layers_allocated(p, b, shadow ? UINT64_MAX : b->time_ns);
+	if (r->pool == POOL_CUDA && r->kind == ALLOC_CREATE)
+		cuda_created(p, r->addr);
 	struct block *old = omap_put(&p->maps[map], r->addr, b);
 	if (old) {
 		/* Its free was never seen (lost, or before we looked): it ended no later than now.
@@ -234,9 +243,16 @@ void alive_remove(struct proc *p, uint32_t tid, const struct rec_free *r)
 			owed_add(p, &owed, r->head.time_ns, -1);
 		return;
 	}
+	alive_end(p, b, &r->head, tid);
+}
+
+void alive_end(struct proc *p, struct block *b, const struct rec *r, uint32_t tid)
+{
+	if (!b)
+		return;
 	count_used(p, b, false);
 	if (b->written)
-		rows_free(p, b, &r->head, tid, row_time(p, &r->head), false);
+		rows_free(p, b, r, tid, row_time(p, r), false);
 	block_free(p->track, b);
 }
 
@@ -253,7 +269,7 @@ void alive_set_pool(struct proc *p, const struct rec_heap *r)
 
 	if (r->pool >= POOL_END || r->mode > HEAP_DROP)
 		return;
-	if (r->mode == HEAP_SET) {
+	if (r->mode == HEAP_SET && r->pool != POOL_CUDA) { /* of CUDA: one of the driver's pools */
 		set_total(usage_of(p, device), r->pool, r->bytes > 0 ? (uint64_t)r->bytes : 0);
 		return;
 	}
@@ -264,7 +280,7 @@ void alive_set_pool(struct proc *p, const struct rec_heap *r)
 			*total -= heap->total[r->pool];
 		free(heap);
 	}
-	if (r->mode == HEAP_ADD && r->bytes > 0) {
+	if (r->mode != HEAP_DROP && r->bytes > 0) {
 		struct usage *u = usage_of(p, device);
 		set_total(u, r->pool, u->total[r->pool] + (uint64_t)r->bytes);
 		heap = xcalloc(1, sizeof(*heap));

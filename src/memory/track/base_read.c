@@ -75,15 +75,16 @@ static unsigned map_of(const struct rec_block *r)
 {
 	if (r->kind == ALLOC_PINNED)
 		return MAP_PINNED;
-	return r->kind >= ALLOC_MAPPED ? MAP_MAPPINGS : r->pool;
+	return r->kind >= ALLOC_MAPPED && r->pool != POOL_CUDA ? MAP_MAPPINGS : r->pool;
 }
 
 static bool is_sane(const struct rec_block *r)
 {
-	bool mapping = r->kind >= ALLOC_MAPPED;
+	bool mapping = r->kind >= ALLOC_MAPPED && r->pool != POOL_CUDA;
 
 	if (!r->pool || r->pool >= POOL_END ||
-	    (r->kind > ALLOC_RESERVED && r->kind != BLOCK_OF_MALLOC))
+	    (mapping && r->kind > ALLOC_RESERVED && r->kind != BLOCK_OF_MALLOC) ||
+	    (!mapping && r->kind >= ALLOC_KIND_END))
 		return false;
 	return !mapping || (r->size_bytes && r->addr + r->size_bytes > r->addr);
 }
@@ -166,11 +167,14 @@ static void add_block(struct proc *p, uint32_t tid, const struct rec_block *r)
 	b->kind = r->kind;
 	b->page = r->page;
 	b->module = r->module;
+	b->context = r->context;
 	b->cut_by = r->cut_by < POOL_END ? r->cut_by : 0;
 	b->arena = r->flags & BLOCK_ARENA;
 	b->alone = r->flags & BLOCK_ALONE;
 	b->labels = labels_for(p->base, r);
 	take_layer(p->base, b);
+	if (b->pool == POOL_CUDA && b->kind == ALLOC_CREATE)
+		cuda_created(p, b->addr);
 	drop_block(p, omap_put(&p->maps[map_of(r)], b->addr, b));
 	if (b->kind == ALLOC_RESERVED)
 		omap_put(&p->reserved, b->addr, b);

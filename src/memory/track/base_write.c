@@ -27,7 +27,8 @@ struct base_writing {
 
 void base_keep_text(struct proc *p, const struct rec *r)
 {
-	if (r->type != REC_PYTHON && r->type != REC_MODULE)
+	if (r->type != REC_PYTHON && r->type != REC_MODULE && r->type != REC_LIBRARY &&
+	    r->type != REC_GPU)
 		return;
 	uint64_t key = XXH3_64bits_withSeed(r + 1, r->size - sizeof(*r), r->type);
 	if (hmap_put(&p->texts_seen, key, 1) == HMAP_NONE)
@@ -204,6 +205,7 @@ static void put_block(struct base_writing *w, const struct block *b)
 		.page = b->page,
 		.module = b->module,
 		.cut_by = b->cut_by,
+		.context = (uint8_t)b->context,
 		.len = (uint16_t)labels_pack(b->labels, labels),
 	};
 
@@ -286,6 +288,7 @@ static void write_process(struct base_writing *w)
 	for (size_t i = 0; i < live.n; i++)
 		put_block(w, live.list[i]);
 	free(live.list);
+	cuda_write(p, w);
 	labels_write(p, w);
 	layers_write(p, w);
 	trace_write(p, w);

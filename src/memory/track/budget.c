@@ -51,6 +51,7 @@ bool budget_allows(struct proc *p, const struct rec *r)
 	case REC_PYTHON:
 	case REC_MODULE:
 	case REC_HEAP:
+	case REC_LIBRARY:
 	case REC_MARK:
 	case REC_CALL:
 	case REC_THREAD:

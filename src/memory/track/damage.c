@@ -29,12 +29,13 @@ static bool lacks_cut(const struct track *t)
 	return t->damage.version >= RECORDING_VERSION && !t->was_cut;
 }
 
-/* Its frames are whole, but some are missing, or there twice. */
+/* Its frames are whole, but some are missing. One that is there twice takes nothing away; those that
+ * are not in their places count as missing. */
 static bool lacks_frames(const struct track *t)
 {
 	const struct damage *d = &t->damage;
 
-	return d->orphans || d->repeated || d->bases || lacks_session(t) || lacks_cut(t);
+	return d->orphans || d->bases || lacks_session(t) || lacks_cut(t);
 }
 
 bool track_is_read(const struct track *t)
@@ -100,10 +101,10 @@ void track_damage_words(const struct track *t, void (*note)(void *arg, const cha
 			    "events are left out: the recording does not say of which process they "
 			    "are.");
 	note_number(&w, d->repeated,
-		    "batch of events is in the recording twice, or not in its place: the recording "
-		    "is damaged, and events were counted again.",
-		    "batches of events are in the recording twice, or not in their places: the "
-		    "recording is damaged, and events were counted again.");
+		    "batch of events is in the recording twice, or not in its place, and was "
+		    "passed over: the recording is damaged.",
+		    "batches of events are in the recording twice, or not in their places, and "
+		    "were passed over: the recording is damaged.");
 	if (d->places && !d->has_session)
 		note(arg, "What was asked for and the time of day were in a damaged part: times "
 			  "count from the start of the machine.");

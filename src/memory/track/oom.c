@@ -337,9 +337,22 @@ static void put_host_memory(const struct proc *p, struct row *row)
 		row_attr_number(row, ATTR_TOTAL_MEM, (uint64_t)m->machine_mib << 20);
 }
 
+static const char *cuda_call(const struct rec_oom *o)
+{
+	static const char *const calls[ALLOC_KIND_END] = {
+		[ALLOC_CREATE] = "cuMemCreate",	   [ALLOC_PINNED] = "cuMemHostAlloc",
+		[ALLOC_ASYNC] = "cuMemAllocAsync", [ALLOC_MANAGED] = "cuMemAllocManaged",
+		[ALLOC_ARRAY] = "cuArrayCreate",
+	};
+
+	return o->kind < ALLOC_KIND_END && calls[o->kind] ? calls[o->kind] : "cuMemAlloc";
+}
+
 static void put_trigger(struct proc *p, uint32_t tid, const struct rec_oom *o)
 {
-	const char *call = o->device == DEV_HOST     ? host_call(o)
+	bool cuda = o->pool == POOL_CUDA;
+	const char *call = cuda			     ? cuda_call(o)
+			   : o->device == DEV_HOST   ? host_call(o)
 			   : o->kind == ALLOC_REGION ? "caching allocator"
 			   : o->kind == ALLOC_CREATE ? "halMemCreate"
 						     : "halMemAlloc";
@@ -351,8 +364,10 @@ static void put_trigger(struct proc *p, uint32_t tid, const struct rec_oom *o)
 	row.hidden = !(p->cfg->analysis & MEM_OOM);
 	row_attr_text(&row, ATTR_FUNC, call, strlen(call));
 	row_attr_number(&row, ATTR_REQ_SIZE, o->size_bytes);
-	row_attr_number(&row, ATTR_FLAG, o->flag);
-	if (o->device == DEV_HOST)
+	row_attr_number(&row, ATTR_FLAG, cuda ? 0 : o->flag);
+	if (cuda && o->flag != OOM_UNKNOWN)
+		row_attr_number(&row, ATTR_FREE_MEM, o->flag);
+	if (o->device == DEV_HOST && !cuda)
 		put_host_memory(p, &row);
 	rows_put_stack(p, &row, o->head.stack);
 	rows_emit(p, &row);

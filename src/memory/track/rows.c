@@ -157,6 +157,10 @@ static void put_block(struct proc *p, struct row *row, const struct block *b, ui
 /* Who owns it: where the memory comes from, then the labels. */
 static void owner_text(const struct proc *p, const struct block *b, struct buf *out)
 {
+	if (b->pool == POOL_CUDA && cuda_owner(p, b, out)) {
+		labels_text(b->labels, out);
+		return;
+	}
 	if (!(p->cfg->analysis & MEM_DECOMPOSE) && !b->labels)
 		return;
 	if (b->pool == POOL_HAL)
@@ -188,7 +192,16 @@ void rows_relabelled(struct proc *p, const struct block *b)
 static void put_mapping_type(struct row *row, const struct block *b)
 {
 	static const char *const types[] = {"mmap", "shared", "file"};
+	static const char *const of_cuda[ALLOC_KIND_END] = {
+		[ALLOC_PLAIN] = "alloc", [ALLOC_CREATE] = "create",   [ALLOC_PINNED] = "host",
+		[ALLOC_ASYNC] = "async", [ALLOC_MANAGED] = "managed", [ALLOC_ARRAY] = "array",
+	};
 
+	if (b->pool == POOL_CUDA) {
+		if (b->kind < ALLOC_KIND_END && of_cuda[b->kind])
+			put_text(row, ATTR_ALLOC_TYPE, of_cuda[b->kind]);
+		return;
+	}
 	if (b->kind >= ALLOC_MAPPED && b->kind <= ALLOC_FILE)
 		put_text(row, ATTR_ALLOC_TYPE, types[b->kind - ALLOC_MAPPED]);
 }
@@ -226,7 +239,7 @@ void rows_free(struct proc *p, const struct block *b, const struct rec *r, uint3
 	rows_begin(p, &row, ROW_FREE, type_of_block(b), tid, b->device, time_ns);
 	row.hidden = b->hidden;
 	put_block(p, &row, b, time_ns, shadow);
-	if (b->labelled_late)
+	if (b->labelled_late || b->pool == POOL_CUDA)
 		put_owner(p, &row, b, &owner);
 	layers_put_row(p, &row, b);
 	row.temporary = r && !shadow && layers_is_temporary(p, b, time_ns);

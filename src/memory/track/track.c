@@ -51,6 +51,14 @@ static void note_context(struct proc *p, uint32_t tid, const struct rec *r)
 	case REC_CONFIG:
 		window_config(p, (const struct rec_config *)r);
 		break;
+	case REC_LIBRARY:
+		cuda_library(p, (const struct rec_library *)r);
+		break;
+	case REC_GPU:
+		if (p->track->sink.gpu)
+			p->track->sink.gpu(p->track->sink.arg, p->info.proc,
+					   (const struct rec_gpu *)r);
+		break;
 	case REC_MODULE:
 		callstacks_module(p, (const struct rec_module *)r);
 		break;
@@ -87,6 +95,8 @@ static void track_record(void *arg, uint32_t number, uint32_t tid, const struct 
 		count_orphan(t, number, r);
 		return;
 	}
+	if (p->skipped_batch && p->skipped_batch == t->batch)
+		return;
 	bool by_recorder = is_by_recorder(r);
 	if (r->time_ns > p->sampled.head.time_ns && !by_recorder)
 		alive_tell_usage(p);
@@ -103,6 +113,12 @@ static void track_record(void *arg, uint32_t number, uint32_t tid, const struct 
 		break;
 	case REC_HEAP:
 		alive_set_pool(p, (const struct rec_heap *)r);
+		break;
+	case REC_VMM:
+		cuda_vmm(p, tid, (const struct rec_vmm *)r);
+		break;
+	case REC_CONTEXT:
+		cuda_context(p, tid, (const struct rec_context *)r);
 		break;
 	case REC_MAP:
 		mappings_record(p, tid, (const struct rec_map *)r);
@@ -240,6 +256,7 @@ static void proc_free(struct proc *p)
 		omap_release_values(&p->early[m], free);
 	}
 	omap_release_values(&p->heaps, free);
+	cuda_release(p);
 	omap_release_values(&p->names, free);
 	omap_release(&p->moving);
 	omap_release(&p->reserved);
@@ -310,9 +327,23 @@ static void track_count(void *arg, const struct batch_count *c)
 	t->in_base = false;
 	if (!p)
 		return;
-	uint64_t before = p->losses.repeated;
 	stream_losses_count(&p->losses, c);
-	t->damage.repeated += p->losses.repeated - before;
+}
+
+/* Records of a batch that is there twice, or not in its place, are passed over. */
+static void track_batch(void *arg, const struct batch_count *c)
+{
+	struct track *t = arg;
+	struct proc *p = c ? proc_of(t, c->head.proc) : NULL;
+
+	if (!c) {
+		t->batch++;
+		t->batch_repeated = false;
+	} else if (p && stream_is_repeated(&p->losses, c)) {
+		p->skipped_batch = t->batch;
+		t->damage.repeated += !t->batch_repeated;
+		t->batch_repeated = true;
+	}
 }
 
 static void track_was_cut(void *arg, const struct frame_cut *c)
@@ -353,6 +384,7 @@ const struct stream_ops track_stream = {
 	.stack = track_stack,
 	.record = track_record,
 	.count = track_count,
+	.batch = track_batch,
 	.proc_end = track_proc_end,
 	.cut = track_was_cut,
 	.end = track_end,

@@ -47,6 +47,8 @@ struct track_sink {
 	void (*usage)(void *arg, uint32_t proc, uint64_t time_ns, const struct rec_usage *u,
 		      uint64_t fading_bytes);
 	void (*process)(void *arg, uint32_t proc, const struct rec_process *r);
+	/* Optional: a process has initialised CUDA, or tried to. */
+	void (*gpu)(void *arg, uint32_t proc, const struct rec_gpu *r);
 	/* Optional: a function has ended. NULL: no more of them for now, what there is should be
 	 * in its files. */
 	void (*call)(void *arg, uint32_t proc, const struct trace_row *row);

@@ -30,6 +30,7 @@ struct block {
 	uint32_t stack;
 	uint32_t step; /* in which it was allocated */
 	uint16_t device;
+	uint16_t context; /* of CUDA, with which it ends; 0: none */
 	uint8_t pool;
 	uint8_t kind;
 	uint8_t page;
@@ -116,6 +117,7 @@ struct proc {
 	struct rec_usage sampled; /* waits for the records before it; its size is 0: none does */
 	uint64_t high_bytes, high_ns; /* host memory before what was freed lately */
 	struct stream_losses losses;
+	uint64_t skipped_batch; /* the newest whose records were there already, see track.batch */
 	int visible[MAX_VISIBLE];
 	int nvisible;
 	struct omap maps[NMAPS]; /* address → struct block */
@@ -127,6 +129,8 @@ struct proc {
 	struct omap reserved; /* those of maps[MAP_MAPPINGS] that are ALLOC_RESERVED */
 	struct omap moving; /* tid → kind of what its mremap() has left, and one */
 	struct omap heaps; /* address → size of a pool's heap, as pointer value */
+	struct omap handles, mapped; /* physical memory of CUDA, see memory/track/cuda.c */
+	struct omap libraries; /* number → path of who asks CUDA for memory */
 	struct omap names; /* hash → text */
 	struct omap stacks; /* id → struct stack_text */
 	struct omap places; /* id → text: where in Python code, see rec_python */
@@ -160,7 +164,8 @@ struct stack_text {
 struct damage {
 	uint64_t places, bytes;
 	uint64_t orphans; /* events of processes that nothing introduces */
-	uint64_t repeated; /* batches that are there twice, or not in their order */
+	uint64_t
+		repeated; /* batches that are there twice, or not in their order, and passed over */
 	uint64_t bases; /* processes without what was alive when the oldest part was dropped */
 	uint32_t version; /* of the file */
 	bool has_session; /* the configuration and the clocks are known */
@@ -169,6 +174,8 @@ void damage_found(void *track, uint64_t bytes);
 
 struct track {
 	struct track_sink sink;
+	uint64_t batch; /* that is being read, from 1 */
+	bool batch_repeated;
 	struct mem_config cfg;
 	int64_t wall_minus_mono_ns;
 	struct proc **procs;
@@ -287,6 +294,18 @@ void base_put(struct base_writing *w, uint32_t tid, void *rec, const char *text,
 void trace_write(struct proc *p, struct base_writing *w); /* functions that run */
 void labels_write(struct proc *p, struct base_writing *w); /* what threads have pushed */
 
+/*
+ * memory/track/cuda.c. cuda_created(): a block of ALLOC_CREATE has begun. cuda_owner(): adds who has
+ * asked for a block, such as "CUDA@NCCL"; false where nobody knows.
+ */
+void cuda_created(struct proc *p, uint64_t handle);
+void cuda_vmm(struct proc *p, uint32_t tid, const struct rec_vmm *r);
+void cuda_context(struct proc *p, uint32_t tid, const struct rec_context *r);
+void cuda_library(struct proc *p, const struct rec_library *r);
+bool cuda_owner(const struct proc *p, const struct block *b, struct buf *out);
+void cuda_write(struct proc *p, struct base_writing *w);
+void cuda_release(struct proc *p);
+
 /* Samples of watched memory. */
 void watch_record(struct proc *p, uint32_t tid, const struct rec_watch *r);
 
@@ -375,6 +394,8 @@ struct usage *usage_of(struct proc *p, uint32_t device);
 struct block *block_around(struct proc *p, unsigned map, uint64_t addr);
 void alive_add(struct proc *p, uint32_t tid, const struct rec_alloc *r);
 void alive_remove(struct proc *p, uint32_t tid, const struct rec_free *r);
+/* It ends with this record; b was taken out of its map, and may be NULL. */
+void alive_end(struct proc *p, struct block *b, const struct rec *r, uint32_t tid);
 /* What a pool has from the driver. */
 void alive_set_pool(struct proc *p, const struct rec_heap *r);
 /* False: the record is of more devices than there are, and counted as refused. */

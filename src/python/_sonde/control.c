@@ -150,12 +150,13 @@ static PyObject *settings(PyObject *self, PyObject *args)
 	if (load_settings() < 0)
 		return NULL;
 	return Py_BuildValue(
-		"{s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:O,s:O,s:O,s:O,s:O,s:s,s:s}", "level", c->level,
+		"{s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:O,s:O,s:O,s:O,s:O,s:O,s:s,s:s}", "level", c->level,
 		"dump_events", c->dump_events, "events", c->events, "analysis", c->analysis,
 		"npu_slots", c->npu_slots, "c_depth", c->c_stack ? c->c_depth : 0, "py_depth",
 		c->py_stack ? c->py_depth : 0, "npu_all", c->npu_all ? Py_True : Py_False, "cpu",
 		c->cpu ? Py_True : Py_False, "traceback", c->traceback ? Py_True : Py_False,
-		"python_objects", c->python_objects ? Py_True : Py_False, "watch",
+		"python_objects", c->python_objects ? Py_True : Py_False, "events_asked",
+		c->events_asked ? Py_True : Py_False, "watch",
 		c->watch.on || collect_watch_any() ? Py_True : Py_False, "format",
 		mem_format_name(c->format), "output_path", c->output_dir);
 }

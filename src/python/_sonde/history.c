@@ -227,6 +227,8 @@ static void put_alloc(const struct collect_block *b, uint64_t time_ns, uint32_t 
 	heap.pool = POOL_TORCH;
 	if (b->pool == POOL_CUDA)
 		collect_heap_at(&heap, HEAP_ADD, time_ns);
+	if (b->pool == POOL_CUDA && collect_sees_driver())
+		return; /* the driver's blocks are reported already */
 	collect_alloc_at(b, time_ns, stack);
 }
 
@@ -237,6 +239,8 @@ static void put_free(const struct collect_block *b, uint64_t time_ns, uint32_t s
 	heap.pool = POOL_TORCH;
 	if (b->pool == POOL_CUDA)
 		collect_heap_at(&heap, HEAP_DROP, time_ns);
+	if (b->pool == POOL_CUDA && collect_sees_driver())
+		return;
 	collect_free_at(b, time_ns, stack);
 }
 
@@ -416,6 +420,13 @@ static PyObject *history_until(PyObject *self, PyObject *args)
 	Py_RETURN_NONE;
 }
 
+static PyObject *torch_blocks(PyObject *self, PyObject *args)
+{
+	(void)self;
+	(void)args;
+	return PyLong_FromUnsignedLongLong(collect_torch_blocks());
+}
+
 /* --- refused memory --- */
 
 static PyObject *oom_callback;
@@ -472,6 +483,8 @@ PyMethodDef history_methods[] = {
 	 "history_free(address, size, device, pool, time_ns)"},
 	{"history_until", history_until, METH_VARARGS,
 	 "history_until(ns): younger events wait for what is still to come; 0: not any more"},
+	{"torch_blocks", torch_blocks, METH_NOARGS,
+	 "torch_blocks() -> how many events of torch's allocator a preloaded library has seen"},
 	{"on_oom", on_oom, METH_O,
 	 "on_oom(callback(device, size) -> number): before a refusal is reported; None: no more"},
 	{"oom_observer", oom_observer, METH_VARARGS, "oom_observer(device, size, limit, free)"},

@@ -22,6 +22,7 @@ from . import _fork, _messages, _program_errors
 WHAT = {
     "_current_device": "devices are",
     "_history": "the history of torch's pool is",
+    "_cuda.pools": "the pools of JAX and CuPy are",
     "_owners": "owners are",
     "_frameworks": "labels of frameworks are",
     "_ops": "operators are",

@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: MulanPSL-2.0
 """What torch's own caching allocator reports about its memory (CUDA).
 
+Under the msmemscope command a preloaded library sees each block as the allocator hands it out, and
+nothing is to be done here but to make sure of that. In a program without that library, and where the
+allocator does not call it, its notes are read:
+
 While recording, the allocator itself notes down what it does, with times and, of allocations, Python
 stacks. The notes are read several times in a second, for snapshots, when memory is refused and at
 the end; they become events with the times that they have, and the recorder puts them between those
@@ -9,7 +13,7 @@ to the byte: what was missed, because notes were overwritten or thrown away, is 
 counted.
 
 Pools: TORCH is what tensors get (bytes as they were asked for), CUDA what the allocator has from the
-driver. The reserved bytes of TORCH are those of CUDA.
+driver, if nobody else reports that. The reserved bytes of TORCH are those of CUDA.
 """
 
 import bisect
@@ -17,15 +21,16 @@ import functools
 import threading
 import time
 
-from . import _devices, _fork, _imports, _messages
+from . import _devices, _fork, _imports, _messages, _missing
 from ._control import native
-from ._notes import Notes
+from ._cuda.notes import Notes
 
 # Everything else waits a second for what is still to come from here, not longer. Reading lists all
 # blocks that are alive: where those are many it is done the less often.
 STEP_S = 0.2  # the end of a step is an occasion to read if this is how long ago it was done
 IDLE_S = 0.5  # and without one this is
 SHARE = 0.05  # of the time, at most
+HOOK = "libsonde_cuda_hook.so"
 
 _lock = _fork.lock(globals())
 _importer = None  # while enabled
@@ -119,19 +124,28 @@ class Importer:
         self.devices = {}  # index: Device
         self.events = self.missed = 0
         self.seconds = 0.0
+        self.torch = None  # while a preloaded library reports its blocks
         self.notes = None  # Notes, while they are taken
         self.read_at = self.read_took = 0.0
 
     # --- the allocator's side ---
 
     def begin(self, torch):
-        if self.notes is not None:
+        if self.notes is not None or self.torch is not None:
+            return
+        if _missing.is_loaded(HOOK) and (_backend(torch) != "native" or self._is_hooked(torch)):
+            self.torch = torch  # otherwise blocks of other allocators are the driver's own
+            _watch_for_refusals(torch)
+            _Pacer.start()
             return
         notes = Notes(torch)
         why_not = notes.why_not()
         if why_not:
             _messages.warn_once(f"allocations on CUDA are not recorded, snapshots are: {why_not}")
             return
+        self._take_notes(torch, notes)
+
+    def _take_notes(self, torch, notes):
         notes.begin(bool(self.depth))
         try:
             self.notes = notes
@@ -143,9 +157,27 @@ class Importer:
         _watch_for_refusals(torch)
         _Pacer.start()
 
+    def _is_hooked(self, torch):
+        """Are blocks reported as they are handed out? Unless there are some, and none was."""
+        return self.sonde.torch_blocks() > 0 or not _has_allocated(torch)
+
+    def verify(self):
+        """Whether that is known by now."""
+        torch = self.torch
+        if torch is None or _backend(torch) != "native" or self.sonde.torch_blocks():
+            return True
+        if not self._is_hooked(torch):  # another libc10, or one that calls its own functions
+            self.torch = None
+            notes = Notes(torch)
+            if not notes.why_not():
+                self._take_notes(torch, notes)
+            return True
+        return False
+
     def end(self):
         self.enabled = False
         _Pacer.stop()
+        self.torch = None
         if self.notes is None:
             return
         try:
@@ -278,6 +310,15 @@ class Importer:
         return made
 
 
+def _backend(torch):
+    return getattr(torch.cuda.memory, "get_allocator_backend", lambda: "native")()
+
+
+def _has_allocated(torch):
+    devices = _devices.Accelerator("cuda", torch.cuda).used()
+    return any(torch.cuda.memory_stats(i).get("allocation.all.allocated", 0) for i in devices)
+
+
 def _segments(snapshot):
     by_device = {}
     for segment in snapshot["segments"]:
@@ -354,7 +395,9 @@ class _Pacer:
         while not leave.wait(IDLE_S / 2):
             try:
                 with _lock:
-                    if leave.is_set() or _importer is None or _importer.notes is None:
+                    if leave.is_set() or _importer is None:
+                        return
+                    if _importer.notes is None and _importer.verify() and _importer.notes is None:
                         return
                     if _importer.is_due(IDLE_S):
                         _importer.read(busy=True)

@@ -7,6 +7,7 @@ those that are started from then on, and of torch's own threads that work for th
 """
 
 import functools
+import sys
 import threading
 
 from sonde import _sonde
@@ -24,6 +25,9 @@ def wanted(settings):
     if not (settings["cpu"] or watch or _devices.may_be_used()):
         return False
     launch = events & _sonde.EVENT_LAUNCH and settings["level"] & _sonde.LEVEL_OP
+    # Each costs some microseconds. On GPUs the command records them if they were asked for.
+    if not (settings["events_asked"] or settings["cpu"] or "torch_npu" in sys.modules):
+        launch = launch and not _sonde.launched()
     access = events & _sonde.EVENT_ACCESS
     return bool(launch or access or watch or _tensors.wanted(settings))
 

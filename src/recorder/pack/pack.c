@@ -94,7 +94,7 @@ static unsigned slot_of_alloc(const struct pack_state *s, const struct rec_alloc
 		const struct rec_alloc *t = &s->alloc_slot[i];
 		if (t->head.flags == a->head.flags && t->device == a->device &&
 		    t->pool == a->pool && t->kind == a->kind && t->page == a->page &&
-		    t->module == a->module && t->reserved == a->reserved)
+		    t->module == a->module && t->context == a->context)
 			return i;
 	}
 	return PACK_SLOTS;

@@ -12,7 +12,7 @@
 
 #include "sampler/discover/discover.h"
 
-enum stack_format { STACK_CHROME, STACK_COLLAPSED, STACK_SPEEDSCOPE, STACK_PPROF };
+enum stack_format { STACK_CHROME, STACK_COLLAPSED, STACK_SPEEDSCOPE, STACK_PPROF, STACK_SVG };
 
 /* The list is owned; texts in it are borrowed. */
 struct stack_pids {

@@ -19,6 +19,7 @@
 #include "sampler/rounds/events.h"
 #include "sampler/rounds/thread_filter.h"
 #include "sampler/session/series.h"
+#include "unwind/python/origin.h"
 
 struct stack_output {
 	const struct stack_options *o;
@@ -104,13 +105,14 @@ static int open_profile(struct stack_output *out, struct err *err)
 {
 	static const enum profile_format formats[] = {[STACK_COLLAPSED] = PROFILE_COLLAPSED,
 						      [STACK_SPEEDSCOPE] = PROFILE_SPEEDSCOPE,
-						      [STACK_PPROF] = PROFILE_PPROF};
+						      [STACK_PPROF] = PROFILE_PPROF,
+						      [STACK_SVG] = PROFILE_FLAME};
 	const struct stack_options *o = out->o;
 
 	out->profile = profile_new(&(struct profile_options){.format = formats[o->format],
 							     .period_ns = o->interval_ns,
 							     .lines = o->lines,
-							     .title = "sonde stack",
+							     .title = "Python stacks",
 							     .start_real_ns = clock_real_ns()});
 	struct stat st;
 	/* A pipe gets it once, in the end. */
@@ -199,6 +201,12 @@ static const char *intern_name(const char *what, int64_t id, const char *text)
 	return kept;
 }
 
+/* Only where it is seen: the rule reads the whole path. */
+static bool is_shown_as_users(const struct stack_output *out, const char *file)
+{
+	return out->o->format == STACK_SVG && python_origin(file, strlen(file)) == ORIGIN_USER;
+}
+
 static void count_thread(struct stack_output *out, const struct target *t,
 			 const struct python_thread *th)
 {
@@ -208,10 +216,12 @@ static void count_thread(struct stack_output *out, const struct target *t,
 		return;
 	out->frames = xgrow(out->frames, &out->frames_cap, n, sizeof(*out->frames));
 	for (unsigned i = 0; i < n; i++)
-		out->frames[i] = (struct profile_frame){.name = th->frames[i].name,
-							.file = th->frames[i].file,
-							.line = th->frames[i].line,
-							.first_line = th->frames[i].first_line};
+		out->frames[i] =
+			(struct profile_frame){.name = th->frames[i].name,
+					       .file = th->frames[i].file,
+					       .line = th->frames[i].line,
+					       .first_line = th->frames[i].first_line,
+					       .users = is_shown_as_users(out, th->frames[i].file)};
 	const char *process = intern_name("process", t->pid, t->label ? t->label : "");
 	const char *thread = intern_name("thread", th->tid, th->name);
 	profile_add(out->profile, process, thread, t->pid, th->tid, out->frames, n, 1);

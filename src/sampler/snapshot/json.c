@@ -95,12 +95,13 @@ static json_t *group_json(const struct snapshot *s, const struct snap_group *g)
 
 static json_t *process_json(const struct snap_process *p)
 {
-	return json_pack("{s:i, s:o, s:o, s:o, s:o, s:o, s:s, s:b, s:o}", "pid", p->pid, "rank",
-			 number_or_null(p->rank), "local_rank", number_or_null(p->local_rank),
-			 "device", number_or_null(p->device), "command", text_json(p->cmdline),
-			 "python", *p->version ? json_string(p->version) : json_null(), "role",
-			 role_name(p->role), "helper", !p->counts, "error",
-			 p->trouble ? text_json(p->trouble) : json_null());
+	return json_pack(
+		"{s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:s, s:b, s:o}", "pid", p->pid, "steps_ended",
+		p->steps >= 0 ? json_integer(p->steps) : json_null(), "rank",
+		number_or_null(p->rank), "local_rank", number_or_null(p->local_rank), "device",
+		number_or_null(p->device), "command", text_json(p->cmdline), "python",
+		*p->version ? json_string(p->version) : json_null(), "role", role_name(p->role),
+		"helper", !p->counts, "error", p->trouble ? text_json(p->trouble) : json_null());
 }
 
 static json_t *members_json(const struct snapshot *s, const struct snap_site *p, bool ranks)

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/containers/hmap.h"
 #include "base/mem.h"
+#include "unwind/remote/job_steps.h"
 #include "unwind/remote/objects/objects.h"
 
 #define LOCAL_BYTES 200 /* of the text of one value */
@@ -121,6 +122,7 @@ static void take_process(struct snapshot *s, unsigned index, const struct target
 				   .rank = t->rank,
 				   .local_rank = t->local_rank,
 				   .device = t->device,
+				   .steps = -1,
 				   .cmdline = xstrdup(t->cmdline ? t->cmdline : ""),
 				   .role = t->role,
 				   .counts = t->counts,
@@ -130,6 +132,7 @@ static void take_process(struct snapshot *s, unsigned index, const struct target
 		p->trouble = xstrdup(t->err.text);
 	if (t->state != TARGET_OPEN || !t->python)
 		return;
+	p->steps = job_steps_read(t->pid);
 	uint32_t version = t->python->place.layout.version;
 	snprintf(p->version, sizeof(p->version), "%u.%u.%u", version >> 24, version >> 16 & 0xff,
 		 version >> 8 & 0xff);

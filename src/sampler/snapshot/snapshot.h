@@ -51,6 +51,7 @@ struct snap_thread {
 struct snap_process {
 	pid_t pid;
 	int rank, local_rank, device;
+	int64_t steps; /* that have ended; -1: nobody counts them */
 	enum target_role role;
 	char *cmdline;
 	char version[16]; /* "3.11.2" */

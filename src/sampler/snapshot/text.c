@@ -100,6 +100,49 @@ static void add_trouble(const struct snapshot *s, struct buf *out)
 			 n == 1 ? "process" : "processes");
 }
 
+static bool is_listed(const struct snap_process *p)
+{
+	return p->counts && p->first_thread != SNAP_NONE && p->steps >= 0;
+}
+
+/* The processes that have ended so many steps; -1: any number. */
+static unsigned list_steps(const struct snapshot *s, int64_t steps, unsigned *out)
+{
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < s->nprocesses; i++)
+		if (is_listed(&s->processes[i]) && (steps < 0 || s->processes[i].steps == steps))
+			out[n++] = i;
+	return n;
+}
+
+/* "120 steps have ended." or "118 to 120 steps have ended: 118 in rank 5." */
+static void add_steps(const struct snapshot *s, struct buf *out)
+{
+	unsigned *list = xcalloc(s->nprocesses + 1, sizeof(*list)), n = list_steps(s, -1, list);
+	int64_t least = INT64_MAX, most = -1;
+
+	for (unsigned i = 0; i < n; i++) {
+		int64_t steps = s->processes[list[i]].steps;
+
+		least = steps < least ? steps : least;
+		most = steps > most ? steps : most;
+	}
+	if (n && least < most)
+		buf_addf(out, "%lld to ", (long long)least);
+	if (n)
+		buf_addf(out, "%lld step%s ended", (long long)most, most == 1 ? " has" : "s have");
+	if (n && least < most) {
+		unsigned few = list_steps(s, least, list);
+
+		buf_addf(out, ": %lld in ", (long long)least);
+		add_who(s, list, few, ANSWER_WHO_BYTES, out);
+	}
+	if (n)
+		buf_add_str(out, ".\n");
+	free(list);
+}
+
 void snapshot_answer(const struct snapshot *s, struct buf *out)
 {
 	const struct snap_site *crowd = snapshot_crowd(s);
@@ -122,6 +165,7 @@ void snapshot_answer(const struct snapshot *s, struct buf *out)
 	buf_add_char(out, '\n');
 	if (crowd)
 		add_elsewhere(s, crowd, out);
+	add_steps(s, out);
 	add_trouble(s, out);
 }
 

@@ -348,8 +348,8 @@ static void remember_object(const struct native_object *o, uint64_t id)
 	atomic_store_explicit(&s->id, id, memory_order_release);
 }
 
-static __attribute__((noinline)) void report(const struct native_object *o, native_module_fn fn,
-					     void *arg)
+__attribute__((noinline)) void native_object_name(const struct native_object *o,
+						  native_module_fn fn, void *arg)
 {
 	char room[PATH_BYTES];
 	struct native_module m = {o->start, o->end, o->bias, path_of(o, room)};
@@ -364,7 +364,7 @@ bool native_object_report(const struct native_object *o, native_module_fn fn, vo
 	if (!fn || is_reported(o, id))
 		return false;
 	/* Only afterwards is it known to others, whose stacks must not come before the report. */
-	report(o, fn, arg);
+	native_object_name(o, fn, arg);
 	bool replaced = evict_overlap(o);
 	remember_object(o, id);
 	return replaced;

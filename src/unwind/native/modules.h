@@ -31,6 +31,9 @@ bool native_object_find(uint64_t pc, struct native_object *out);
  */
 bool native_object_report(const struct native_object *o, native_module_fn fn, void *arg);
 
+/* Calls fn once with the object and a path that another process can open. */
+void native_object_name(const struct native_object *o, native_module_fn fn, void *arg);
+
 /* From now on every object counts as not reported. */
 void native_objects_forget(void);
 

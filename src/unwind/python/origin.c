@@ -5,6 +5,7 @@
  *	/tmp/torchinductor_me/…/c4f….py, <eval_with_key>.5		package: generated
  *	/…/torch/distributed/run.py, /usr/bin/torchrun			launcher
  *	/usr/lib/python3.11/threading.py, <frozen importlib._bootstrap>	standard
+ *	/usr/local/lib/python/msmemscope/_collectors.py			standard: ours
  */
 #include "unwind/python/origin.h"
 
@@ -27,6 +28,11 @@ static const char *const launchers[] = {
 	"/bin/accelerate",
 	"/bin/deepspeed",
 	"/bin/msrun",
+};
+/* Ours lie beside the libraries (PREFIX/lib/python), or where packages are installed. */
+static const char *const own_homes[] = {"/python/", "-packages/"};
+static const char *const own_packages[] = {
+	"sonde/", "msmemscope/", "msmonitor/", "IPCMonitor/", "mindstudio_monitor/",
 };
 /* What a person types; every other name in angle brackets is of code that some library made. */
 static const char *const typed[] = {"<stdin>", "<ipython-input", "<console>", "<cell "};
@@ -82,6 +88,21 @@ static bool is_one_of(const char *file, size_t len, const char *const *parts, si
 	return false;
 }
 
+bool python_is_own(const char *file, size_t len)
+{
+	const char *end = file + len;
+
+	for (unsigned i = 0; i < COUNT(own_homes); i++) {
+		const char *rest = file;
+
+		while ((rest = behind(rest, (size_t)(end - rest), own_homes[i])) != NULL)
+			for (unsigned k = 0; k < COUNT(own_packages); k++)
+				if (begins_with(rest, (size_t)(end - rest), own_packages[k]))
+					return true;
+	}
+	return false;
+}
+
 static enum python_origin bracket_origin(const char *file, size_t len)
 {
 	for (unsigned i = 0; i < COUNT(typed); i++)
@@ -98,6 +119,8 @@ enum python_origin python_origin(const char *file, size_t len)
 		return bracket_origin(file, len);
 	if (is_one_of(file, len, launchers, COUNT(launchers)))
 		return ORIGIN_LAUNCHER;
+	if (python_is_own(file, len))
+		return ORIGIN_STANDARD;
 	if (behind_packages(file, len) || is_one_of(file, len, generated, COUNT(generated)))
 		return ORIGIN_PACKAGE;
 	return behind_library(file, len) ? ORIGIN_STANDARD : ORIGIN_USER;

@@ -230,22 +230,29 @@ def forked():
     os.waitpid(child, 0)
 
 
+# What these leave when they end is looked at. Taking the interpreter down takes most of the time of the
+# others.
+END_AS_USUAL = (inference, serving_leak, plain, leaking, reported)
+
+
 def run(way):
     pid = os.fork()
     if pid == 0:
         print(way.__name__, os.getpid(), flush=True)
         way()
-        sys.exit(0)
+        if way in END_AS_USUAL:
+            sys.exit(0)
+        os._exit(0)
     assert os.waitpid(pid, 0)[1] == 0, way.__name__
 
 
 if __name__ == "__main__":
-    for way in (inference, serving_leak, two_models, failing_model, validated_first, trained_late):
+    for way in (inference, serving_leak, two_models, failing_model):
         run(way)
     if torch.__version__ >= "2":
         import torch._dynamo  # else every process that makes an optimizer does it
 
-    for way in (plain, leaking, accumulating, gan, critic, loader, lbfgs, made_again, compiled):
+    for way in (validated_first, trained_late, plain, leaking, accumulating, gan, critic, loader, lbfgs):
         run(way)
-    for way in (reported, forked):
+    for way in (made_again, compiled, reported, forked):
         run(way)

@@ -37,6 +37,10 @@ static const struct {
 	{REC_BLOCK, sizeof(struct rec_block), offsetof(struct rec_block, len)},
 	{REC_STATE, sizeof(struct rec_state), 0},
 	{REC_LAYER, sizeof(struct rec_layer), 0},
+	{REC_VMM, sizeof(struct rec_vmm), 0},
+	{REC_CONTEXT, sizeof(struct rec_context), 0},
+	{REC_GPU, sizeof(struct rec_gpu), offsetof(struct rec_gpu, len)},
+	{REC_LIBRARY, sizeof(struct rec_library), offsetof(struct rec_library, len)},
 	{REC_WORK, sizeof(struct rec_work), 0},
 	{REC_LAUNCH, sizeof(struct rec_launch), 0},
 };

@@ -299,6 +299,22 @@ static void collect_blocks(struct breakdown *c, struct count *x)
 	}
 }
 
+void breakdown_alive(struct breakdown *c, struct block_device *d, struct block_list *out)
+{
+	const struct breakdown_moment *m = breakdown_moment(c, d);
+	struct block_walk w = {
+		.blocks = c->blocks, .process = d->process, .held = m->at_end ? NULL : d};
+
+	for (struct block *b; (b = blocks_next(&w));)
+		if (b->pool->device == d && was_alive(m, b))
+			block_list_add(out, b);
+}
+
+bool breakdown_is_carved(const struct block *b)
+{
+	return b->own[OWN_CARVED] != 0;
+}
+
 /* By address; of two at the same one the outer first. */
 static int by_address(const void *pa, const void *pb)
 {

@@ -83,6 +83,11 @@ void breakdown_forget(struct breakdown *c, struct block_device *d);
 void breakdown_count(struct breakdown *c, struct block_device *d, struct breakdown_shares *out);
 void breakdown_shares_release(struct breakdown_shares *s);
 
+/* The blocks that were alive at the moment, driver blocks and those of pools; free() out->at. */
+void breakdown_alive(struct breakdown *c, struct block_device *d, struct block_list *out);
+/* Has a pool cut blocks from this driver block? */
+bool breakdown_is_carved(const struct block *b);
+
 /* What stands for an owner where none was recorded: PTA, CANN, host, … */
 const char *breakdown_source(enum row_type type);
 

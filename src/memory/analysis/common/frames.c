@@ -11,6 +11,7 @@
 #include "base/mem.h"
 #include "base/text/printable.h"
 #include "base/text/text.h"
+#include "memory/dump/cell.h"
 #include "unwind/python/origin.h"
 #include "unwind/symbols/demangle.h"
 
@@ -40,7 +41,7 @@ static const char *const system_modules[] = {
 	"libiomp",	  "libomp.",	  "libmkl",	     "libopenblas",	"libtbb",
 	"libcuda.",	  "libcudart",	  "libcublas",	     "libcudnn",	"libnccl",
 	"libnvrtc",	  "libnvidia-ml", "libcupti",	     "libcufft",	"libcusolver",
-	"libcusparse",
+	"libcusparse",	  "_sonde.",	  "_monitor.",
 };
 static const char *const system_folders[] = {"/site-packages/", "/dist-packages/"};
 /* Between the user's line and what it called: they say nothing. */
@@ -254,6 +255,13 @@ enum frame_origin frame_origin(const struct frame_line *line, bool python)
 				     : FRAME_USER;
 }
 
+bool frame_is_own(const struct frame_line *line, bool python)
+{
+	struct frame f;
+
+	return python && take_python(line, &f) && python_is_own(f.path.text, f.path.len);
+}
+
 bool frame_is_cut(const struct frame_line *line)
 {
 	return line->len == 3 && !memcmp(line->text, "...", 3);
@@ -301,6 +309,14 @@ static size_t pick_of(const char *text, bool python, enum frame_origin origin,
 	return n;
 }
 
+static bool find_own(const char *text, bool python, struct frame_line *out)
+{
+	while (frame_next(&text, out))
+		if (frame_is_own(out, python))
+			return true;
+	return false;
+}
+
 size_t frames_pick(const char *text, bool python, struct frame_line *out, size_t max)
 {
 	struct frame_line line;
@@ -308,6 +324,8 @@ size_t frames_pick(const char *text, bool python, struct frame_line *out, size_t
 
 	if (!n && python)
 		n = pick_of(text, python, FRAME_PACKAGE, out, max);
+	if (!n && max && find_own(text, python, out))
+		n = 1;
 	while (!n && max && frame_next(&text, &line)) {
 		out[n++] = line;
 		while (n < max && frame_next(&text, &line))
@@ -433,6 +451,10 @@ void frame_describe(const struct frame_line *line, bool python, struct buf *out)
 		add_name(out, *line);
 		return;
 	}
+	if (python && python_is_own(f.path.text, f.path.len)) {
+		buf_add_str(out, "sonde itself");
+		return;
+	}
 	if (!f.function.len) { /* no symbol: module(+offset) [address] */
 		const char *addr = memmem(line->text, line->len, " [0x", 4);
 		add_name(out, text_between(f.module.text, addr ? addr : line->text + line->len));
@@ -446,4 +468,33 @@ void frame_describe(const struct frame_line *line, bool python, struct buf *out)
 	}
 	add_name(out, f.source.len ? f.source : f.module);
 	buf_add_char(out, ')');
+}
+
+static uint32_t read_line(const char *text, size_t len)
+{
+	uint64_t n;
+
+	return cell_read_u64(text, len, &n) && n <= INT32_MAX ? (uint32_t)n : 0;
+}
+
+void frame_take_apart(const struct frame_line *line, bool python, struct buf *name,
+		      struct frame_parts *out)
+{
+	struct frame f;
+
+	*out = (struct frame_parts){0};
+	if (python ? !take_python(line, &f) : !take_c(line, &f)) {
+		add_name(name, *line);
+		return;
+	}
+	add_function(name, frame_function(line, python));
+	out->file = python ? f.path : f.module;
+	if (python) {
+		out->line = read_line(f.source.text, f.source.len);
+	} else if (f.source.len) {
+		const char *colon = memrchr(f.source.text, ':', f.source.len);
+		out->file = text_between(f.source.text, colon);
+		out->line =
+			read_line(colon + 1, f.source.len - (size_t)(colon + 1 - f.source.text));
+	}
 }

@@ -9,6 +9,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/containers/buf.h"
 
@@ -30,6 +31,8 @@ enum frame_origin {
 	FRAME_SYSTEM, /* ours, the driver's, an allocator's, the C, C++ or Python library's */
 };
 enum frame_origin frame_origin(const struct frame_line *line, bool python);
+/* Of a Python package of ours, which works inside the job: no place that a user looks for. */
+bool frame_is_own(const struct frame_line *line, bool python);
 /* "...": stands for frames of Python that were not recorded. */
 bool frame_is_cut(const struct frame_line *line);
 /* An outermost frame that every thread of C has? */
@@ -41,13 +44,23 @@ struct frame_line frame_function(const struct frame_line *line, bool python);
 
 /*
  * The frames that name a call stack, innermost first, at most max: those of the user's own code. If
- * there are none, of Python those of packages; if there are none either, the innermost ones.
+ * there are none, of Python those of packages; if there are none either, one of ours ("sonde itself")
+ * or else the innermost ones.
  */
 size_t frames_pick(const char *text, bool python, struct frame_line *out, size_t max);
 /* What of a framework the frame of the user's code called, which is a line of the same text; false:
  * nothing worth a word. */
 bool frames_via(const char *text, const struct frame_line *user, bool python,
 		struct frame_line *out);
+
+/* The same in parts, for files that have a place for each: the function as people write it is added to
+ * `name`. File and line are "" and 0 if they are not known; of C the module stands for the file. */
+struct frame_parts {
+	struct frame_line file;
+	uint32_t line;
+};
+void frame_take_apart(const struct frame_line *line, bool python, struct buf *name,
+		      struct frame_parts *out);
 
 /* Adds "function (file:line)" or "function (module)", or the line as it is; printable, C++ as people
  * write it. */

@@ -125,6 +125,29 @@ static void keep_users(struct frame_list *l)
 	l->n = n ? n : l->n;
 }
 
+/* Without frames of ours; where nothing but Python's own library is beside them, one stands for all. */
+static void leave_out_own(struct frame_list *l)
+{
+	struct shown_frame own = {0};
+	size_t n = 0, others = 0;
+
+	for (size_t i = 0; i < l->n; i++) {
+		const struct shown_frame *f = &l->list[i];
+
+		if (frame_is_own(&f->line, f->python)) {
+			own = *f;
+			continue;
+		}
+		others += !f->python || frame_origin(&f->line, true) != FRAME_SYSTEM;
+		l->list[n++] = *f;
+	}
+	if (own.line.len && !others) {
+		l->list[0] = own;
+		n = 1;
+	}
+	l->n = n;
+}
+
 void frames_join(const char *py_text, const char *c_text, enum frames_which which,
 		 struct frame_list *out)
 {
@@ -148,6 +171,8 @@ void frames_join(const char *py_text, const char *c_text, enum frames_which whic
 	}
 	if (which == FRAMES_USER)
 		keep_users(out);
+	if (which != FRAMES_ALL)
+		leave_out_own(out);
 	frame_list_release(&c);
 	frame_list_release(&py);
 }
@@ -166,7 +191,7 @@ static size_t cut_middle(struct frame_list *l, size_t from, size_t to, size_t in
 
 void frames_shorten(struct frame_list *l, const struct frame_choice *choice)
 {
-	unsigned most = choice->most, outer = most / 3;
+	unsigned most = choice->most, outer = most / 3 + (most == 2);
 
 	if (choice->most) {
 		cut_middle(l, 0, l->n, most - outer, outer);

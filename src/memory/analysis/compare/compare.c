@@ -368,6 +368,11 @@ uint64_t compare_differences(const struct compare *c)
 	return c->counts.only_base + c->counts.only_compare + c->counts.changed;
 }
 
+bool compare_is_complete(const struct compare *c)
+{
+	return !loss_any(&c->input[COMPARE_BASE].loss) && !loss_any(&c->input[COMPARE_OTHER].loss);
+}
+
 /* --- what cannot be compared, and what the reader should know --- */
 
 static int check_framework(struct compare *c, struct err *err)

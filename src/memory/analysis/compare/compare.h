@@ -90,6 +90,7 @@ int compare_finish(struct compare *c, struct err *err);
 
 /* Calls that stand in one side only, or in both with other memory; call sites that differ. */
 uint64_t compare_differences(const struct compare *c);
+bool compare_is_complete(const struct compare *c); /* nothing is missing from either input */
 
 /*
  * Writes memory_compare_<time>.csv below dir, which is made if need be, and adds its path to

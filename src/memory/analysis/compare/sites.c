@@ -9,6 +9,7 @@
 #include "formats/json_value.h"
 #include "memory/analysis/common/fields.h"
 #include "memory/analysis/common/frames.h"
+#include "memory/analysis/common/moved_lines.h"
 #include "memory/analysis/compare/compare_impl.h"
 
 #define MAX_FRAMES 5 /* that tell call sites apart */
@@ -132,21 +133,54 @@ void sites_add(struct compare_sites *s, enum compare_side side, const struct row
 
 /* --- pairing --- */
 
-static struct site *site_of(struct compare_sites *s, struct hmap *by_key,
-			    const struct site_place *p)
+/* The places of a side, to be freed. */
+static struct moved_site *list_places(const struct compare_sites *s, const struct sites_side *in)
 {
-	const struct {
-		uint32_t device, type, name, reserved;
-	} id = {p->device, p->type, p->name, 0};
-	uint64_t key = XXH3_64bits(&id, sizeof(id)), found = hmap_get(by_key, key);
+	struct moved_site *list = xcalloc(in->nplaces + 1, sizeof(*list));
 
-	if (found == HMAP_NONE) {
-		found = s->nsites;
-		hmap_put(by_key, key, found);
-		LIST_ADD(s->sites, s->nsites, s->cap,
-			 (struct site){.device = p->device, .type = p->type, .name = p->name});
+	for (size_t i = 0; i < in->nplaces; i++) {
+		const struct site_place *p = &in->places[i];
+		const uint32_t context[] = {p->device, p->type};
+		size_t len;
+		const char *name = names_get(s->names, p->name, &len);
+
+		list[i] = (struct moved_site){.bytes = p->sum.most, .place = i};
+		moved_site_read(&list[i], name, len, XXH3_64bits(context, sizeof(context)));
 	}
-	return &s->sites[found];
+	return list;
+}
+
+static void add_site(struct compare_sites *s, const struct site_place *base,
+		     const struct site_place *compare)
+{
+	const struct site_place *p = compare ? compare : base;
+	struct site site = {.device = p->device,
+			    .type = p->type,
+			    .name = p->name,
+			    .base_name = base ? base->name : p->name};
+
+	if (base)
+		site.base = base->sum;
+	if (compare)
+		site.compare = compare->sum;
+	s->nmoved += site.name != site.base_name;
+	LIST_ADD(s->sites, s->nsites, s->cap, site);
+}
+
+static void pair_places(struct compare_sites *s)
+{
+	const struct sites_side *base = &s->side[COMPARE_BASE], *other = &s->side[COMPARE_OTHER];
+	struct moved_site *a = list_places(s, base), *b = list_places(s, other);
+
+	moved_sites_pair(a, base->nplaces, b, other->nplaces);
+	for (size_t i = 0; i < base->nplaces; i++)
+		add_site(s, &base->places[a[i].place],
+			 a[i].pair == MOVED_NONE ? NULL : &other->places[a[i].pair]);
+	for (size_t i = 0; i < other->nplaces; i++)
+		if (b[i].pair == MOVED_NONE)
+			add_site(s, NULL, &other->places[b[i].place]);
+	free(a);
+	free(b);
 }
 
 static void count_left(struct compare_sites *s, struct sites_side *in)
@@ -179,22 +213,12 @@ static int heavier_first(const void *pa, const void *pb)
 
 int sites_finish(struct compare_sites *s, struct err *err)
 {
-	struct hmap by_key = {0};
-
-	for (int side = 0; side < SIDES; side++) {
-		struct sites_side *in = &s->side[side];
-
-		count_left(s, in);
-		for (size_t i = 0; i < in->nplaces; i++) {
-			struct site *to = site_of(s, &by_key, &in->places[i]);
-
-			*(side == COMPARE_BASE ? &to->base : &to->compare) = in->places[i].sum;
-		}
-	}
+	for (int side = 0; side < SIDES; side++)
+		count_left(s, &s->side[side]);
+	pair_places(s);
 	for (size_t i = 0; i < s->nsites; i++)
 		s->ndifferent += site_differs(&s->sites[i]);
 	SORT(s->sites, s->nsites, heavier_first);
-	hmap_release(&by_key);
 	return s->nsites
 		       ? 0
 		       : err_set(err, -ENODATA,
@@ -278,6 +302,11 @@ static void print_answer(struct compare_sites *s, const struct report *r)
 		    "Of {}, {} held more in compare and {} less; what was left behind differs "
 		    "at {}.",
 		    COUNT_OF(s->nsites, "call site"), COUNT(more), COUNT(less), COUNT(left));
+	if (s->nmoved)
+		say(&t,
+		    " Lines have moved: {} {} paired by function and file, and by the order of "
+		    "lines.",
+		    COUNT_OF(s->nmoved, "call site"), TEXT(words_was(s->nmoved)));
 	report_paragraph(r, 0, &t);
 }
 
@@ -297,6 +326,11 @@ static void print_site(const struct compare_sites *s, const struct site *site,
 		    BYTES(site->base.left));
 	report_paragraph(r, 2, &t);
 	buf_addf(&t, "%.*s", (int)len, name);
+	report_paragraph(r, 6, &t);
+	if (site->base_name == site->name)
+		return;
+	name = names_get(s->names, site->base_name, &len);
+	buf_addf(&t, "in base: %.*s", (int)len, name);
 	report_paragraph(r, 6, &t);
 }
 
@@ -333,6 +367,9 @@ static json_t *site_json(const struct compare_sites *s, const struct site *site)
 	put_device(o, site->device);
 	put_pool(o, site->type);
 	json_object_set_new(o, "name", text_value(name, len));
+	name = names_get(s->names, site->base_name, &len);
+	json_object_set_new(o, "base_name",
+			    site->base_name == site->name ? json_null() : text_value(name, len));
 	json_object_set_new(o, "held_at_most", pair_json(site->base.most, site->compare.most));
 	json_object_set_new(o, "left", pair_json(site->base.left, site->compare.left));
 	put_number(calls, "base", site->base.allocations);
@@ -359,6 +396,7 @@ void sites_json(struct compare_sites *s, unsigned top, json_t *out)
 
 	PUT_LIST(out, "devices", n, device_json(&list[i]));
 	free(list);
+	put_number(out, "moved_sites", s->nmoved);
 	put_number(out, "sites_total", s->ndifferent);
 	PUT_LIST(out, "sites", s->ndifferent < top ? s->ndifferent : top,
 		 site_json(s, &s->sites[i]));

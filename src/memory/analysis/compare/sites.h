@@ -2,15 +2,18 @@
 /*
  * Two recordings compared by call site: what the blocks of each held at most, and what was left of
  * them. For any recording, since every block comes from somewhere; without call stacks blocks are
- * told apart by their sizes. Call sites of the two sides are the same if their shown frames are.
+ * told apart by their sizes. Call sites of the two sides are the same if their shown frames are, or if
+ * these have the same functions in the same files and lines have moved (common/moved_lines.h).
  *
  * What is kept grows with live blocks and with call sites. In JSON:
  *
  *	identical, what ("site")
  *	devices[]      device, base_peak_bytes, compare_peak_bytes, diff_bytes: all processes together
+ *	moved_sites    how many call sites have other lines in compare
  *	sites_total, sites[]   those that differ, the largest difference first: device, pool, name (the
- *	               frames, innermost first), held_at_most and left: {base_bytes, compare_bytes,
- *	               diff_bytes}, allocations: {base, compare}
+ *	               frames, innermost first), base_name (null, unless its lines are others),
+ *	               held_at_most and left: {base_bytes, compare_bytes, diff_bytes}, allocations:
+ *	               {base, compare}
  *	notes[]
  */
 #ifndef SONDE_MEMORY_ANALYSIS_COMPARE_SITES_H
@@ -49,7 +52,7 @@ struct sites_side {
 struct site {
 	uint32_t device;
 	enum row_type type;
-	uint32_t name;
+	uint32_t name, base_name; /* not the same: lines have moved */
 	struct site_sum base, compare;
 };
 
@@ -57,7 +60,7 @@ struct compare_sites {
 	struct sites_side side[2];
 	struct names *names;
 	struct site *sites; /* after sites_finish(): the largest difference first */
-	size_t nsites, cap, ndifferent;
+	size_t nsites, cap, ndifferent, nmoved;
 };
 
 struct compare_sites *sites_new(struct names *names);

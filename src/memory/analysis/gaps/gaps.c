@@ -170,6 +170,15 @@ static size_t gap_findings(struct analysis *a)
 	return found;
 }
 
+static bool gap_judged(struct analysis *a)
+{
+	struct block_pool **pools;
+	size_t n = list_pools((struct gap *)a, &pools);
+
+	free(pools);
+	return n != 0;
+}
+
 static void say_ratio(struct buf *out, const struct gap_record *r)
 {
 	buf_addf(out, "%.1f %% of its maximum ", 100 * r->ratio);
@@ -204,13 +213,15 @@ static void print_record(const char *title, const struct gap_record *r, struct b
 		 r->step);
 }
 
-static void print_pool(const struct block_pool *pool, struct buf *out)
+/* Scripts look for msMemScope's title, which says MB of these numbers. */
+static void print_pool(const struct block_pool *pool, bool console, struct buf *out)
 {
 	const struct gap_pool *p = pool->own;
 
 	say(out, "\n======= {} Gap Analysis of Device {} =======\n",
 	    TEXT(blocks_pool_name(pool->type)), DEVICE(pool->device->device));
-	buf_addf(out, "\t%-25s%-25s%s\n", "MinAlloc/MaxAlloc(%)", "MinAllocMem(MB)", "StepId");
+	buf_addf(out, "\t%-25s%-25s%s\n", "MinAlloc/MaxAlloc(%)",
+		 console ? "MinAllocMem(MB)" : "MinAllocMem(MiB)", "StepId");
 	print_record("MinGap", &p->min, out);
 	print_record("MaxGap", &p->max, out);
 }
@@ -237,7 +248,7 @@ static void gap_text(struct analysis *a, const struct analysis_style *style, str
 	if (t.len)
 		report_paragraph(&report, 0, &t);
 	for (size_t i = 0; i < n; i++)
-		print_pool(pools[i], out);
+		print_pool(pools[i], style->console, out);
 	free(pools);
 }
 
@@ -294,6 +305,7 @@ static const struct analysis_ops gap_ops = {
 	.row = gap_row,
 	.process = analysis_blocks_process,
 	.unordered = analysis_blocks_unordered,
+	.judged = gap_judged,
 	.findings = gap_findings,
 	.text = gap_text,
 	.json = gap_json,

@@ -7,10 +7,10 @@
 #include "base/mem.h"
 #include "formats/json_value.h"
 #include "memory/analysis/common/fields.h"
+#include "memory/analysis/common/moved_lines.h"
 
 #define MAX_TYPES 3 /* in a sentence */
 #define MAX_DEVICES 3
-#define NEARLY_ALL 10 /* what is inside is told instead if it has all but a tenth */
 
 static void merge_sums(union group_sums *to, const union group_sums *from)
 {
@@ -28,7 +28,8 @@ static struct group_pair *pair_of(struct groups_difference *d, uint32_t device,
 		return &d->list[at];
 	hmap_put(&d->by_name, key, d->n);
 	LIST_ADD(d->list, d->n, d->cap,
-		 (struct group_pair){.device = device,
+		 (struct group_pair){.number = d->n,
+				     .device = device,
 				     .depth = g->depth,
 				     .is_rest = g->is_rest,
 				     .name = xstrdup(g->name)});
@@ -44,6 +45,37 @@ static struct group_pair *device_of(struct groups_difference *d, uint32_t device
 	return &d->devices[d->ndevices - 1];
 }
 
+/* Up to the number of the line: "train_step (train.py" */
+static size_t function_length(const char *where)
+{
+	const char *file = strchr(where, '('), *line = file ? strchr(file, ':') : NULL;
+
+	return line ? (size_t)(line - where) : strlen(where);
+}
+
+/* The line that is named is the largest of compare; where that has none, of base. */
+static void add_line(struct groups_difference *d, enum difference_side side, struct group_pair *p,
+		     const char *where, uint64_t bytes)
+{
+	uint64_t key = XXH3_64bits_withSeed(where, function_length(where), p->number);
+	uint64_t at = hmap_get(&d->by_line, key);
+
+	if (at == HMAP_NONE) {
+		at = d->nlines;
+		hmap_put(&d->by_line, key, at);
+		LIST_ADD(d->lines, d->nlines, d->cap_lines, (struct pair_line){.next = p->lines});
+		p->lines = d->nlines;
+	}
+	struct pair_line *l = &d->lines[at];
+	bool first = !l->bytes[side];
+	l->bytes[side] += (int64_t)bytes;
+	if (!first && bytes <= l->most)
+		return;
+	free(l->where);
+	l->where = xstrdup(where);
+	l->most = bytes;
+}
+
 void difference_add(struct groups_difference *d, enum difference_side side, uint32_t device,
 		    const struct groups *g)
 {
@@ -54,6 +86,10 @@ void difference_add(struct groups_difference *d, enum difference_side side, uint
 
 		p->bytes[side] += (int64_t)g->list[i].bytes;
 		merge_sums(&p->sums[side], &g->list[i].sums);
+		for (size_t k = 0; k < g->list[i].nlines; k++)
+			add_line(d, side, p,
+				 text_numbers_text(&g->places, g->list[i].lines[k].place),
+				 g->list[i].lines[k].bytes);
 	}
 }
 
@@ -79,17 +115,90 @@ static int heavier_first(const void *pa, const void *pb)
 		       ?: (a->name ? strcmp(a->name, b->name) : 0);
 }
 
+/* Those that one side has, to be freed. */
+static struct moved_site *list_side(const struct groups_difference *d, unsigned side, size_t *out_n)
+{
+	struct moved_site *list = xcalloc(d->n + 1, sizeof(*list));
+	size_t n = 0;
+
+	for (size_t i = 0; i < d->n; i++) {
+		const struct group_pair *p = &d->list[i];
+
+		if (!p->bytes[side])
+			continue;
+		list[n] = (struct moved_site){.bytes = (uint64_t)p->bytes[side], .place = i};
+		moved_site_read(&list[n++], p->name, strlen(p->name), p->device);
+	}
+	*out_n = n;
+	return list;
+}
+
+/* A pair of what both have, each of which may be none. */
+static struct group_pair join_sides(const struct groups_difference *d, size_t base, size_t other)
+{
+	const struct group_pair *from[2] = {base == MOVED_NONE ? NULL : &d->list[base],
+					    other == MOVED_NONE ? NULL : &d->list[other]};
+	const struct group_pair *named = from[1] ? from[1] : from[0];
+	struct group_pair p = {.device = named->device,
+			       .depth = named->depth,
+			       .is_rest = named->is_rest,
+			       .name = xstrdup(named->name)};
+
+	for (unsigned side = 0; side < 2; side++)
+		if (from[side]) {
+			p.bytes[side] = from[side]->bytes[side];
+			p.sums[side] = from[side]->sums[side];
+		}
+	if (from[0] && from[1] && from[0] != from[1])
+		p.base_name = xstrdup(from[0]->name);
+	return p;
+}
+
+static void release_pairs(struct group_pair *list, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		free(list[i].name);
+		free(list[i].base_name);
+	}
+	free(list);
+}
+
+static void pair_moved_lines(struct groups_difference *d)
+{
+	size_t n[2], done = 0;
+	struct moved_site *side[2] = {list_side(d, 0, &n[0]), list_side(d, 1, &n[1])};
+	struct group_pair *list = xcalloc(n[0] + n[1] + 1, sizeof(*list));
+
+	moved_sites_pair(side[0], n[0], side[1], n[1]);
+	for (size_t i = 0; i < n[0]; i++)
+		list[done++] = join_sides(d, side[0][i].place, side[0][i].pair);
+	for (size_t i = 0; i < n[1]; i++)
+		if (side[1][i].pair == MOVED_NONE)
+			list[done++] = join_sides(d, MOVED_NONE, side[1][i].place);
+	for (size_t i = 0; i < done; i++)
+		d->nmoved += list[i].base_name != NULL;
+	release_pairs(d->list, d->n);
+	d->list = list;
+	d->n = d->cap = done;
+	free(side[0]);
+	free(side[1]);
+}
+
 void difference_finish(struct groups_difference *d)
 {
+	if (d->by == GROUPS_BY_LINE)
+		pair_moved_lines(d);
 	SORT(d->list, d->n, heavier_first);
 	SORT(d->devices, d->ndevices, heavier_first);
 }
 
 void difference_release(struct groups_difference *d)
 {
-	for (size_t i = 0; i < d->n; i++)
-		free(d->list[i].name);
-	free(d->list);
+	release_pairs(d->list, d->n);
+	for (size_t i = 0; i < d->nlines; i++)
+		free(d->lines[i].where);
+	free(d->lines);
+	hmap_release(&d->by_line);
 	free(d->devices);
 	hmap_release(&d->by_name);
 	*d = (struct groups_difference){0};
@@ -120,10 +229,28 @@ static const struct group_pair *pair_to_tell(const struct groups_difference *d, 
 			told = p;
 		size_t len = strlen(told->name);
 		bool inside = !strncmp(p->name, told->name, len) && p->name[len] == '.';
-		if (inside && weight_of(p) >= weight_of(told) - weight_of(told) / NEARLY_ALL)
+		if (inside && group_is_nearly_all(weight_of(p), weight_of(told)))
 			told = p;
 	}
 	return told;
+}
+
+/* The line where most of a difference comes from; NULL: none has half of it. */
+static const char *line_to_tell(const struct groups_difference *d, const struct group_pair *p)
+{
+	int64_t sign = more_of(p) < 0 ? -1 : 1, most = 0;
+	const char *where = NULL;
+
+	for (size_t i = p->lines; i; i = d->lines[i - 1].next) {
+		const struct pair_line *l = &d->lines[i - 1];
+		int64_t more = sign * (l->bytes[DIFFERENCE_OTHER] - l->bytes[DIFFERENCE_BASE]);
+
+		if (more <= most)
+			continue;
+		most = more;
+		where = l->where;
+	}
+	return (uint64_t)most >= weight_of(p) / 2 ? where : NULL;
 }
 
 /* The types that differ in the direction of the whole. */
@@ -165,6 +292,9 @@ static void say_device(const struct groups_difference *d, const struct group_pai
 			say(out, "{} holds {} {} than in base at the peak of {}",
 			    PRINTABLE(told->name), BYTES(weight_of(told)), TEXT(more),
 			    TEXT(buf_str(&where)));
+		const char *line = line_to_tell(d, told);
+		if (line)
+			say(out, ", from {}", PRINTABLE(line));
 		if (d->by != GROUPS_BY_TYPE)
 			say_types(told, out);
 		say(out, ". ");
@@ -198,6 +328,11 @@ void difference_text(const struct groups_difference *d, const struct report *r)
 		say(&answer, i ? " " : "");
 		say_device(d, &d->devices[i], &answer);
 	}
+	if (d->nmoved)
+		say(&answer,
+		    " Lines have moved: {} {} paired by function and file (the lines are those of "
+		    "compare).",
+		    COUNT_OF(d->nmoved, "call site"), TEXT(words_was(d->nmoved)));
 	report_paragraph(r, 0, &answer);
 	if (!shown)
 		return;
@@ -209,7 +344,7 @@ void difference_text(const struct groups_difference *d, const struct report *r)
 
 /* --- JSON --- */
 
-static json_t *pair_json(const struct group_pair *p)
+static json_t *pair_json(const struct groups_difference *d, const struct group_pair *p)
 {
 	json_t *o = fields_object(pair_fields, p, NULL), *types = json_object();
 
@@ -217,7 +352,10 @@ static json_t *pair_json(const struct group_pair *p)
 		json_object_set_new(
 			types, group_type_key(i),
 			json_integer((json_int_t)(p->sums[1].each[i] - p->sums[0].each[i])));
+	put_text(o, "base_name", p->base_name);
 	json_object_set_new(o, "types", types);
+	if (d->by == GROUPS_BY_MODULE)
+		put_text(o, "where", line_to_tell(d, p));
 	return o;
 }
 
@@ -237,6 +375,7 @@ void difference_put(json_t *o, const struct groups_difference *d, unsigned top)
 	json_object_set_new(
 		o, "devices",
 		fields_list(device_fields, d->devices, d->ndevices, sizeof(*d->devices), NULL));
+	put_number(o, "moved_groups", d->nmoved);
 	put_number(o, "groups_total", n);
-	PUT_LIST(o, "groups", n < top ? n : top, pair_json(&d->list[i]));
+	PUT_LIST(o, "groups", n < top ? n : top, pair_json(d, &d->list[i]));
 }

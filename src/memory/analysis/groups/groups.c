@@ -8,8 +8,10 @@
 #include "memory/analysis/common/breakdown_text.h"
 #include "memory/analysis/common/fields.h"
 
+#define MAX_LINES 10 /* of a module, in JSON */
 #define MAX_PARTS 4 /* types, and further groups, in a sentence */
 #define MIN_SHARE 100 /* what has less is not in the sentence */
+#define NEARLY_ALL 10 /* all but a tenth */
 #define TOLD_SHARE 4 /* equal modules are the answer if they have a quarter of it */
 
 const char *const groups_by_names[] = {"owner", "module", "line", "type", NULL};
@@ -121,26 +123,26 @@ static void drop_empty(struct groups *g)
 		if (g->list[i].bytes)
 			g->list[n++] = g->list[i];
 		else
-			free(g->list[i].name);
+			free(g->list[i].name), free(g->list[i].lines);
 	}
 	g->n = n;
 }
 
-void groups_build(struct groups *g, const struct groups_options *o, struct breakdown *c,
+void groups_build(struct groups *g, const struct groups_options *o, const struct blocks *b,
 		  const struct breakdown_shares *s)
 {
 	struct text_numbers names = {0};
 
 	*g = (struct groups){.options = *o, .bytes = s->bytes};
 	if (o->by == GROUPS_BY_MODULE)
-		groups_add_modules(g, c->blocks, s);
+		groups_add_modules(g, b, s);
 	for (size_t i = 0; o->by == GROUPS_BY_LINE && i < s->n; i++)
 		if (s->list[i].block && s->list[i].block->stack)
-			add_line(g, &names, c->blocks, &s->list[i]);
+			add_line(g, &names, b, &s->list[i]);
 	if (o->by == GROUPS_BY_TYPE)
-		add_types(g, c->blocks, s);
+		add_types(g, b, s);
 	else
-		add_rest(g, c->blocks, s);
+		add_rest(g, b, s);
 	drop_empty(g);
 	if (o->by != GROUPS_BY_MODULE)
 		SORT(g->list, g->n, larger_first);
@@ -149,22 +151,51 @@ void groups_build(struct groups *g, const struct groups_options *o, struct break
 
 void groups_release(struct groups *g)
 {
-	for (size_t i = 0; i < g->n; i++)
+	for (size_t i = 0; i < g->n; i++) {
 		free(g->list[i].name);
+		free(g->list[i].lines);
+	}
 	free(g->list);
+	text_numbers_release(&g->places);
 	*g = (struct groups){0};
 }
 
 /* --- the answer --- */
 
-/* "12 x 168 MiB", "12 x 100 KiB to 168 MiB"; nothing for a single one. */
-static void add_each(const struct group *g, struct buf *out)
+void group_say_each(const struct group *g, struct buf *out)
 {
 	if (g->count < 2)
 		return;
 	say(out, "{} x {}", COUNT(g->count), BYTES(g->least_bytes));
 	if (g->most_bytes != g->least_bytes)
 		say(out, " to {}", BYTES(g->most_bytes));
+}
+
+bool group_is_nearly_all(uint64_t part, uint64_t whole)
+{
+	return part >= whole - whole / NEARLY_ALL;
+}
+
+const struct group *groups_main_module(const struct groups *g)
+{
+	const struct group *told = NULL;
+
+	for (size_t i = 0; i < g->n; i++) {
+		const struct group *one = &g->list[i];
+
+		if (one->is_rest || (told && one->depth <= told->depth))
+			continue;
+		if (group_is_nearly_all(one->bytes, g->bytes))
+			told = one;
+	}
+	return told;
+}
+
+const char *groups_main_line(const struct groups *g, const struct group *one)
+{
+	return one->nlines && one->lines[0].bytes >= one->bytes / 2
+		       ? text_numbers_text(&g->places, one->lines[0].place)
+		       : NULL;
 }
 
 /* Equal modules if they have much, else what has most. */
@@ -293,7 +324,7 @@ void groups_say(const struct groups *g, struct breakdown *c, struct block_device
 	    TEXT(moment), BYTES(g->bytes));
 	breakdown_say_device(c, d, false, out);
 	breakdown_say_when(c, d, false, out);
-	add_each(told, &each);
+	group_say_each(told, &each);
 	if (each.len)
 		say(out, ", {}", TEXT(buf_str(&each)));
 	say_types(told, out);
@@ -325,7 +356,7 @@ static void add_cells(const struct groups *g, const struct group *one, struct ta
 		table_cell(t, &cell);
 	}
 	if (each) {
-		add_each(one, &cell);
+		group_say_each(one, &cell);
 		table_cell(t, &cell);
 	}
 	buf_release(&cell);
@@ -398,12 +429,24 @@ static const struct field group_fields[] = {
 	{0},
 };
 
+static json_t *line_json(const struct groups *g, const struct group_line *l)
+{
+	json_t *o = json_object();
+
+	put_text(o, "where", text_numbers_text(&g->places, l->place));
+	put_number(o, "bytes", l->bytes);
+	return o;
+}
+
 static json_t *group_json(const struct groups *g, const struct group *one,
 			  const struct stacks *stacks)
 {
 	json_t *o = fields_object(group_fields, one, NULL);
 
 	put_bool(o, "rest", one->is_rest);
+	if (g->options.lines && g->options.by == GROUPS_BY_MODULE)
+		PUT_LIST(o, "lines", one->nlines < MAX_LINES ? one->nlines : MAX_LINES,
+			 line_json(g, &one->lines[i]));
 	if (g->options.by == GROUPS_BY_LINE)
 		put_stack(o, stacks, one->stack);
 	return o;

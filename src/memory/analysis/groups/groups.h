@@ -21,6 +21,7 @@ extern const char *const groups_by_names[]; /* ended by NULL */
 struct groups_options {
 	unsigned by; /* enum groups_by; those of owners are a tree of its own (owners/tree.h) */
 	unsigned depth; /* parts of a module's path; 0: as many as tell something */
+	bool lines; /* of modules: also from which lines their memory comes */
 };
 
 /* What memory is for, by its owner. Rounding is what an allocator adds to tensors. */
@@ -35,6 +36,12 @@ union group_sums {
 	uint64_t each[GROUP_TYPES];
 };
 
+/* What comes from one call site. */
+struct group_line {
+	uint32_t place; /* its number in `places` */
+	uint64_t bytes;
+};
+
 struct group {
 	char *name; /* a path with * for equal modules, a call site, a type */
 	bool is_rest; /* of no module or call site, or free: stands behind the others */
@@ -44,6 +51,8 @@ struct group {
 	uint64_t least_bytes, most_bytes; /* of one of them */
 	uint64_t bytes, blocks;
 	union group_sums sums;
+	struct group_line *lines; /* of a module, if asked for: the largest first */
+	size_t nlines, cap_lines;
 };
 
 struct groups {
@@ -54,6 +63,7 @@ struct groups {
 	bool has_modules;
 	uint64_t rest_imports; /* bytes of no group that imports of Python allocated */
 	uint64_t modules_left_out; /* paths that count for the module around them: too many */
+	struct text_numbers places; /* "train_step (train.py:18) via Linear.forward" */
 };
 
 /* types.c */
@@ -67,9 +77,18 @@ void groups_add_modules(struct groups *g, const struct blocks *b, const struct b
 struct group *groups_add(struct groups *g, const char *name);
 void group_merge(struct group *to, const struct group *from);
 
-void groups_build(struct groups *g, const struct groups_options *o, struct breakdown *c,
+void groups_build(struct groups *g, const struct groups_options *o, const struct blocks *b,
 		  const struct breakdown_shares *s);
 void groups_release(struct groups *g);
+
+/* The innermost module that has nearly all of what modules have; NULL: none, or they have little. */
+const struct group *groups_main_module(const struct groups *g);
+/* The line that most of a module's memory comes from; NULL: no line has half of it. */
+const char *groups_main_line(const struct groups *g, const struct group *one);
+/* Is nearly all of a whole a part of it? */
+bool group_is_nearly_all(uint64_t part, uint64_t whole);
+/* "12 x 168 MiB", "12 x 100 KiB to 168 MiB"; nothing for a single one. */
+void group_say_each(const struct group *g, struct buf *out);
 
 /* "transformer.h.* holds 1.97 GiB of the peak of 3.10 GiB on device 0, 12 x 168 MiB: …" */
 void groups_say(const struct groups *g, struct breakdown *c, struct block_device *d,

@@ -5,7 +5,7 @@
  * equal if the weights inside of them are, by name and bytes; without weights, if they are of one
  * class. If only some of them are equal, the group says which: h.{1-11}.
  */
-#include "memory/analysis/groups/groups.h"
+#include "memory/analysis/groups/lines.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,9 +27,10 @@ struct modules {
 	struct module *list; /* the first is around all of them */
 	size_t n, cap;
 	struct hmap children; /* of parent and name */
-	bool several; /* models: their names stand first */
+	bool model_names; /* stand first */
 	bool parameters; /* have groups of their own */
 	unsigned depth;
+	struct module_lines lines;
 	struct groups *out;
 };
 
@@ -61,7 +62,7 @@ static size_t module_of(struct modules *m, const char *text)
 	const char *path = text + model + (text[model] == ':');
 	const char *end = path + strcspn(path, ":");
 
-	if (model && (m->several || path == end))
+	if (model && (m->model_names || path == end))
 		inner = child_of(m, at, text, model);
 	for (unsigned depth = 0; path < end && inner != NO_MODULE; depth++) {
 		size_t len = depth < MAX_DEPTH ? strcspn(path, ".:") : (size_t)(end - path);
@@ -81,23 +82,30 @@ static size_t module_of(struct modules *m, const char *text)
 	return at;
 }
 
-static bool has_several_models(const struct blocks *b)
+/* Do paths need the name of their model in front? There are several models, or its own paths say
+ * nothing: those of a Sequential are 0.weight and 2.bias, those of a single Linear weight and bias. */
+static bool needs_model_names(const struct blocks *b)
 {
 	const char *first = NULL;
-	size_t len = 0;
+	bool numbers = false, parts = false, tensors = false;
 
 	for (uint32_t i = 1; i < b->layers.count; i++) {
 		const char *text = text_numbers_text(&b->layers, i);
-		size_t n = strcspn(text, ":");
+		size_t n = strcspn(text, ":"), digits = 0;
 
-		if (!n)
+		if (!n || text[n] != ':')
 			continue;
-		if (first && (n != len || memcmp(first, text, n) != 0))
+		if (first && strncmp(first, text, n + 1) != 0)
 			return true;
 		first = text;
-		len = n;
+		const char *path = text + n + 1, *end = path + strcspn(path, ":");
+		digits = strspn(path, "0123456789");
+		numbers |= digits && (path[digits] == '.' || path[digits] == ':');
+		parts |= path < end && (*end && end[1]);
+		parts |= memchr(path, '.', (size_t)(end - path)) != NULL;
+		tensors |= path < end;
 	}
-	return false;
+	return numbers || (tensors && !parts);
 }
 
 static uint64_t hash_pair(uint64_t a, uint64_t b)
@@ -105,6 +113,17 @@ static uint64_t hash_pair(uint64_t a, uint64_t b)
 	uint64_t both[] = {a, b};
 
 	return XXH3_64bits(both, sizeof(both));
+}
+
+static void add_share(struct modules *m, const struct blocks *b, const struct breakdown_share *s,
+		      size_t module)
+{
+	group_add_share(&m->list[module].held, b, s);
+	if (!m->out->options.lines)
+		return;
+	uint32_t place = lines_place(&m->lines, &m->out->places, &b->stacks, s->block->stack);
+	for (size_t at = module; at && place; at = m->list[at].parent)
+		lines_add(&m->lines, at, place, s->bytes);
 }
 
 /* Those inside come behind: from the last on, each is complete when it is added to its parent. */
@@ -251,6 +270,7 @@ static void add_name(const struct modules *m, const struct folds *all, const str
 static void add_group(struct modules *m, const struct fold *f, unsigned depth, struct buf *path)
 {
 	struct group *g = groups_add(m->out, buf_str(path));
+	struct hmap seen = {0};
 
 	g->depth = depth;
 	g->count = f->n;
@@ -260,7 +280,10 @@ static void add_group(struct modules *m, const struct fold *f, unsigned depth, s
 		group_merge(g, one);
 		g->least_bytes = one->bytes < g->least_bytes ? one->bytes : g->least_bytes;
 		g->most_bytes = one->bytes > g->most_bytes ? one->bytes : g->most_bytes;
+		lines_merge(&m->lines, f->at[i], g, &seen);
 	}
+	lines_sort(g);
+	hmap_release(&seen);
 }
 
 /* And not a parameter. */
@@ -324,7 +347,7 @@ static void add_outside(struct groups *g, const struct group *outside)
 
 void groups_add_modules(struct groups *g, const struct blocks *b, const struct breakdown_shares *s)
 {
-	struct modules m = {.several = has_several_models(b),
+	struct modules m = {.model_names = needs_model_names(b),
 			    .parameters = g->options.depth != 0,
 			    .depth = g->options.depth ? g->options.depth : USUAL_DEPTH,
 			    .out = g};
@@ -338,8 +361,7 @@ void groups_add_modules(struct groups *g, const struct blocks *b, const struct b
 		of_layer[i] = module_of(&m, text_numbers_text(&b->layers, i));
 	for (size_t i = 0; i < s->n; i++)
 		if (s->list[i].block && s->list[i].block->layer)
-			group_add_share(&m.list[of_layer[s->list[i].block->layer]].held, b,
-					&s->list[i]);
+			add_share(&m, b, &s->list[i], of_layer[s->list[i].block->layer]);
 	struct group outside = m.list[0].held;
 	sum_up(&m);
 	g->has_modules = m.n > 1;
@@ -354,5 +376,6 @@ void groups_add_modules(struct groups *g, const struct blocks *b, const struct b
 	free(m.list);
 	free(of_layer);
 	hmap_release(&m.children);
+	lines_release(&m.lines);
 	buf_release(&path);
 }

@@ -55,18 +55,40 @@ static size_t label_type(const char *label, size_t len)
 	return TYPE(other);
 }
 
-/* By the first label that says it. */
-static size_t owner_type(const char *owner)
+/* What runs when it is allocated; other types say what it is. */
+static bool is_phase(size_t type)
 {
-	size_t type = TYPE(other);
+	return type == TYPE(activation) || type == TYPE(backward) || type == TYPE(optimizer);
+}
+
+static bool has_prefix(const char *label, size_t len, const char *prefix)
+{
+	return len >= strlen(prefix) && !memcmp(label, prefix, strlen(prefix));
+}
+
+/*
+ * By the first label that says what it is, else by the phase: fsdp1@backward@gradient is a gradient.
+ *
+ * Functions of FSDP label all that they allocate as weights or gradients. On the host that is whatever
+ * malloc() was asked for meanwhile, so there it must also be a tensor of a module.
+ */
+static size_t block_type(const char *owner, const struct block *b)
+{
+	size_t phase = TYPE(other), type = TYPE(other);
+	bool in_fsdp = false;
 
 	for (const char *at = owner; *at && type == TYPE(other);) {
-		size_t len = strcspn(at, "@");
+		size_t len = strcspn(at, "@"), one = label_type(at, len);
 
-		type = label_type(at, len);
+		in_fsdp |= has_prefix(at, len, "fsdp") || has_prefix(at, len, "sharded_");
+		if (!is_phase(one))
+			type = one;
+		else if (phase == TYPE(other))
+			phase = one;
 		at += len + (at[len] == '@');
 	}
-	return type;
+	bool is_tensor = b->pool->type != TYPE_HOST || b->layer;
+	return type == TYPE(other) || (in_fsdp && !is_tensor) ? phase : type;
 }
 
 void group_add_share(struct group *g, const struct blocks *b, const struct breakdown_share *s)
@@ -76,7 +98,7 @@ void group_add_share(struct group *g, const struct blocks *b, const struct break
 	size_t type = TYPE(free_in_pools);
 
 	if (block) {
-		type = owner_type(text_numbers_text(&b->owners, block->owner));
+		type = block_type(text_numbers_text(&b->owners, block->owner), block);
 		if (type == TYPE(activation) && block->temporary)
 			type = TYPE(temporary);
 		if (block->tensor_bytes && block->tensor_bytes < tensors)

@@ -11,6 +11,7 @@
 #include "base/mem.h"
 #include "memory/analysis/common/frames.h"
 #include "memory/analysis/leaks/leaks_impl.h"
+#include "memory/analysis/processes/processes.h"
 
 #define MAX_SIZES 8192 /* sites for a single size; further sizes have their parent alone */
 
@@ -438,7 +439,8 @@ static bool leaks_judged(struct analysis *a)
 	struct leak_answer answer;
 
 	leaks_judge((struct leaks *)a, &answer);
-	bool judged = answer.judged && !answer.ngrowths;
+	bool judged = answer.judged && !answer.ngrowths &&
+		      !(a->processes && processes_uncovered(a->processes));
 	leak_answer_release(&answer);
 	return judged;
 }
@@ -475,5 +477,6 @@ struct analysis *leaks_new(const struct leaks_options *options)
 
 	l->base = (struct analysis){.ops = &leaks_ops, .blocks = blocks_new()};
 	l->min_bytes = options ? options->min_bytes : UINT64_MAX;
+	l->by = options ? (enum leaks_by)options->by : LEAKS_BY_SITE;
 	return &l->base;
 }

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /* The leaks for programs; leaks.h names the keys. */
+#include <stdlib.h>
+
 #include "formats/json_value.h"
 #include "memory/analysis/common/block_steps.h"
 #include "memory/analysis/common/fields.h"
@@ -47,10 +49,34 @@ static json_t *finding_value(const struct leaks *l, const struct leak_answer *a,
 	put_number(o, "longest_life_steps", f->site->life_at_end);
 	put_known(o, "block_bytes", f->block_bytes, f->block_bytes);
 	put_stack(o, leaks_stacks(l), f->site->stack);
+	char *module = leak_module(l, f);
+	put_text(o, "module", module);
+	free(module);
 	if (f->kind == LEAK_GROWTH)
 		PUT_LIST(o, "allocations",
 			 f->blocks < MAX_ALLOCATIONS ? f->blocks : MAX_ALLOCATIONS,
 			 fields_object(allocation_fields, f->list[i], NULL));
+	return o;
+}
+
+static json_t *place_value(const struct leaks *l, const struct leak_answer *a,
+			   const struct leak_place *p)
+{
+	struct leak_held left = leak_place_left(a, p);
+	json_t *o = json_object();
+	struct buf where = {0};
+
+	put_in_pool(o, p->sum.site->pool);
+	put_bool(o, "pinned", p->sum.site->pinned);
+	fields_put(o, finding_fields, &p->sum, NULL);
+	json_object_set_new(o, "left_at_end", held_value(&left));
+	put_number(o, "call_stacks", p->nstacks);
+	put_text(o, "where",
+		 (p->mixed ? stacks_place : stacks_where)(leaks_stacks(l), p->sum.site->stack,
+							  &where)
+			 ? buf_str(&where)
+			 : NULL);
+	buf_release(&where);
 	return o;
 }
 
@@ -120,7 +146,11 @@ json_t *leaks_json(struct analysis *a, unsigned top)
 		else if (json_array_size(kept) < top)
 			json_array_append_new(kept, finding_value(l, &answer, f));
 	}
+	PUT_LIST(o, "places", answer.losing, place_value(l, &answer, &answer.places[i]));
 	json_object_set_new(o, "leaks", leaks);
+	put_text(o, "by", leaks_by_names[l->by]);
+	if (l->by != LEAKS_BY_SITE)
+		json_object_set_new(o, "growth", leaks_groups_json(l, &answer, top));
 	json_object_set_new(o, "kept", kept);
 	json_object_set_new(o, "grows_over_time", growth_json(l, &answer));
 	json_object_set_new(o, "steps", steps_json(l->base.blocks));

@@ -98,7 +98,7 @@ static int by_site(const void *pa, const void *pb)
 
 /* --- one call site --- */
 
-static void sum_blocks(struct leak_finding *finding, struct block **list, size_t n)
+void leak_finding_sum(struct leak_finding *finding, struct block **list, size_t n)
 {
 	finding->list = list;
 	finding->blocks = n;
@@ -155,7 +155,7 @@ static void judge_site(struct leak_site *s, struct block **list, size_t n, struc
 		for (; lost < n && list[lost]->step < last;)
 			lost++;
 	} else {
-		sum_blocks(out, list, lost);
+		leak_finding_sum(out, list, lost);
 		bool steps = out->steps > 1
 				     ? goes_on(out->steps, out->first_step, out->last_step, newest)
 				     : grows_in_short_job(s, list, n, last);
@@ -165,33 +165,19 @@ static void judge_site(struct leak_site *s, struct block **list, size_t n, struc
 	}
 	if (!lost)
 		return;
-	sum_blocks(out, list, lost);
+	leak_finding_sum(out, list, lost);
 	out->span_steps = newest >= out->first_step ? newest - out->first_step + 1 : 1;
 	out->bytes_per_step = out->bytes / out->span_steps;
 }
 
-static bool is_ignored(const struct leaks *l, const struct leak_finding *finding)
+static void put_finding(const struct leak_finding *finding, struct leak_answer *out)
 {
-	if (finding->kind != LEAK_GROWTH)
-		return false;
-	if (l->min_bytes != UINT64_MAX)
-		return finding->bytes < l->min_bytes;
-	return finding->site->pool->device->device == DEV_HOST &&
-	       finding->bytes_per_step < LEAKS_HOST_MIN_BYTES_PER_STEP;
-}
-
-static void put_finding(struct leaks *l, struct leak_finding *finding, struct leak_answer *out)
-{
-	if (!finding->blocks) /* all are of the last step */
-		return;
-	finding->ignored = is_ignored(l, finding);
-	out->findings[out->nfindings++] = *finding;
-	out->growing += finding->kind == LEAK_GROWTH && !finding->ignored;
-	out->ignored += finding->ignored;
+	if (finding->blocks) /* else all are of the last step */
+		out->findings[out->nfindings++] = *finding;
 }
 
 /* Driver memory of the pools; that of the last step may be a passing need. */
-static void add_carved(struct leaks *l, struct block **list, size_t n, struct leak_answer *out)
+static void add_carved(struct block **list, size_t n, struct leak_answer *out)
 {
 	struct leak_finding finding = {.site = leak_site_of(list[0]), .kind = LEAK_OF_POOL};
 	const struct leak_process *p = finding.site->pool->process->own;
@@ -199,16 +185,16 @@ static void add_carved(struct leaks *l, struct block **list, size_t n, struct le
 	while (n && list[n - 1]->step == p->last_step)
 		n--;
 	if (n)
-		sum_blocks(&finding, list, n);
-	put_finding(l, &finding, out);
+		leak_finding_sum(&finding, list, n);
+	put_finding(&finding, out);
 }
 
 /*
  * Blocks of one size without a call stack are a call site of their own only if it grows. Else they
  * are judged once more together with similar sizes: leaks may differ in size.
  */
-static void add_finding(struct leaks *l, struct leak_site *s, struct block_list list,
-			struct block_list *others, struct leak_answer *out)
+static void add_finding(struct leak_site *s, struct block_list list, struct block_list *others,
+			struct leak_answer *out)
 {
 	struct leak_finding finding = {.site = s};
 
@@ -216,7 +202,7 @@ static void add_finding(struct leaks *l, struct leak_site *s, struct block_list 
 	judge_site(s, list.at, list.n, &finding);
 	if (!others || (!s->parent && !s->is_parent) ||
 	    (s->parent && finding.kind == LEAK_GROWTH)) {
-		put_finding(l, &finding, out);
+		put_finding(&finding, out);
 		return;
 	}
 	for (size_t i = 0; i < list.n; i++)
@@ -227,8 +213,8 @@ static int by_kind(const void *pa, const void *pb)
 {
 	const struct leak_finding *a = pa, *b = pb;
 
-	return ORDER(a->kind, b->kind) ?: ORDER(a->ignored, b->ignored)
-	       ?: ORDER(b->bytes, a->bytes) ?: ORDER(a->site->number, b->site->number);
+	return ORDER(a->kind, b->kind) ?: ORDER(b->bytes, a->bytes)
+	       ?: ORDER(a->site->number, b->site->number);
 }
 
 static struct leak_site *parent_of(const struct block *b)
@@ -245,7 +231,7 @@ static int by_parent(const void *pa, const void *pb)
 	return ORDER(parent_of(a)->number, parent_of(b)->number) ?: ORDER(a->seq, b->seq);
 }
 
-static void judge_others(struct leaks *l, struct block_list *list, struct leak_answer *out)
+static void judge_others(struct block_list *list, struct leak_answer *out)
 {
 	size_t end;
 
@@ -256,7 +242,7 @@ static void judge_others(struct leaks *l, struct block_list *list, struct leak_a
 
 		for (end = i + 1; end < list->n && parent_of(list->at[end]) == s; end++)
 			;
-		add_finding(l, s, (struct block_list){.at = &list->at[i], .n = end - i}, NULL, out);
+		add_finding(s, (struct block_list){.at = &list->at[i], .n = end - i}, NULL, out);
 	}
 }
 
@@ -278,13 +264,14 @@ static void judge_sites(struct leaks *l, struct leak_answer *out)
 		     end++)
 			;
 		if (is_carved(*first))
-			add_carved(l, first, end - i, out);
+			add_carved(first, end - i, out);
 		else
-			add_finding(l, s, (struct block_list){.at = first, .n = end - i}, &others,
+			add_finding(s, (struct block_list){.at = first, .n = end - i}, &others,
 				    out);
 	}
-	judge_others(l, &others, out);
+	judge_others(&others, out);
 	SORT(out->findings, out->nfindings, by_kind);
+	leaks_group_places(l, out);
 }
 
 /* --- what was left at the end --- */
@@ -395,6 +382,8 @@ void leak_answer_release(struct leak_answer *a)
 		free(a->rests[i].list);
 	free(a->rests);
 	free(a->findings);
+	free(a->places);
+	free(a->grouped);
 	free(a->blocks);
 	free(a->others);
 	free(a->growths);

@@ -27,8 +27,12 @@
  *
  * The JSON object (bytes, counts and times are integers; a device is text: "0", "cpu", "N/A"):
  *
- *	findings            call sites that grow, after min_bytes
- *	ignored_places      call sites that grow, but too little for min_bytes
+ *	findings            call sites that grow, after min_bytes, which is about their places
+ *	ignored_places      places that grow, but too little for min_bytes
+ *	places[]            the lines of the program that lose memory, the largest first: sums of the
+ *	                    sites that share pool and line. As a site (below): pid, device, pool,
+ *	                    pinned, blocks, bytes, steps, first_step, last_step, span_steps,
+ *	                    bytes_per_step, left_at_end, where; call_stacks (how many sites)
  *	leaks[]             all of them, the largest first: a site (below) and allocations[] (the
  *	                    first 100): address (text), bytes, step, kernel (launches before it),
  *	                    row (ID of its MALLOC row), time_ns
@@ -40,7 +44,11 @@
  *	                    site, {blocks, bytes}: also what does not count; not "held_by_pool"),
  *	                    freed_blocks,
  *	                    longest_life_steps (of a block that was freed), block_bytes (null if
- *	                    they differ), where (or null), c_stack[], python_stack[]
+ *	                    they differ), where (or null), c_stack[], python_stack[], module: of a
+ *	                    model, that nearly all of it belongs to: h.*.mlp (or null)
+ *	by                  "site", "module", "line"
+ *	growth[]            with the last two, of each device of a process that loses memory: pid,
+ *	                    device, bytes, bytes_per_step, first_step, groups[] as in owners
  *	grows_over_time[]   of processes without steps, see growth.c: pid, device, pool, confidence
  *	                    ("likely", "possible"), windows, window_ns, windows_grown, bytes,
  *	                    bytes_per_minute, block_bytes (or null), where, c_stack[],
@@ -66,7 +74,12 @@ struct leaks_options {
 	/* Call sites that lost fewer bytes in all are no findings. UINT64_MAX: 0, but for host
 	 * memory LEAKS_HOST_MIN_BYTES_PER_STEP in a step. */
 	uint64_t min_bytes;
+	unsigned by; /* enum leaks_by: how the answer begins */
 };
+
+/* As in enum groups_by. */
+enum leaks_by { LEAKS_BY_SITE, LEAKS_BY_MODULE, LEAKS_BY_LINE };
+extern const char *const leaks_by_names[]; /* ended by NULL */
 
 #define LEAKS_OPTIONS_DEFAULT                                                                      \
 	{                                                                                          \

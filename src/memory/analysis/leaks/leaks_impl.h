@@ -2,7 +2,7 @@
 /*
  * The inside of the leak analysis. follow.c follows the rows and keeps a leak_site for every call
  * site; judge.c takes the blocks of the last step end and finds out what each call site does;
- * report.c writes text, json.c JSON.
+ * places.c adds up those of one line; report.c and report_left.c write text, json.c JSON.
  */
 #ifndef SONDE_MEMORY_ANALYSIS_LEAKS_LEAKS_IMPL_H
 #define SONDE_MEMORY_ANALYSIS_LEAKS_LEAKS_IMPL_H
@@ -75,9 +75,12 @@ struct leak_pool {
 	uint64_t reserved_at_end; /* what the pool had taken from the driver at the last step end */
 };
 
+struct report; /* memory/analysis/common/report.h */
+
 struct leaks {
 	struct analysis base;
 	uint64_t min_bytes;
+	enum leaks_by by;
 	struct leak_site **sites;
 	size_t nsites, sites_cap;
 	size_t nsizes; /* of the sites: one size without a call stack */
@@ -112,6 +115,15 @@ struct leak_finding {
 	uint32_t span_steps; /* steps from the first one on whose blocks would be among these */
 	uint64_t bytes_per_step;
 	struct block **list; /* the blocks, in order of allocation */
+	uint32_t place; /* of those that grow: which of the places */
+};
+
+/* A line of the program, and the call stacks through which it grows. */
+struct leak_place {
+	struct leak_finding sum; /* of all of them; its site is that of the largest */
+	const struct leak_finding *stacks; /* the largest first */
+	size_t nstacks;
+	bool mixed; /* they called different things, so that none is named */
 };
 
 /* Blocks that were left at the end of their process, of one call site. */
@@ -146,8 +158,12 @@ struct leak_answer {
 	struct leak_finding *findings; /* by kind, then the largest first */
 	size_t nfindings;
 	size_t growing; /* of them: the first ones, which grow and count */
+	struct leak_place
+		*places; /* of those that grow: those that count, then the largest first */
+	size_t nplaces, losing; /* all of them; that count */
+	struct block **grouped; /* what sums of places point into */
 	bool judged; /* some process has ended enough steps */
-	size_t ignored;
+	size_t ignored; /* places that do not count */
 	struct leak_rest *rests; /* of each process that has pools, the largest first */
 	size_t nrests;
 	struct block **blocks, **others; /* what the findings point into */
@@ -159,6 +175,8 @@ struct leak_answer {
 
 void leaks_judge(struct leaks *l, struct leak_answer *out);
 void leak_answer_release(struct leak_answer *a);
+/* Fills in what its blocks say, which are in order of allocation. */
+void leak_finding_sum(struct leak_finding *finding, struct block **list, size_t n);
 int leak_left_order(const void *pa, const void *pb); /* for qsort(): the largest first */
 
 /* What was left in all at the end of its process of what a call site had allocated; of a site that
@@ -184,6 +202,13 @@ static inline const struct stacks *leaks_stacks(const struct leaks *l)
 	return &l->base.blocks->stacks;
 }
 
+/* --- places.c --- */
+
+/* The findings that grow, which come first, by place; decides which of them count. */
+void leaks_group_places(struct leaks *l, struct leak_answer *out);
+/* What was left at the end of what the call stacks of a place had allocated. */
+struct leak_held leak_place_left(const struct leak_answer *a, const struct leak_place *p);
+
 /* --- growth.c --- */
 
 void growth_advance(struct growth_windows *w, uint64_t time_ns);
@@ -198,6 +223,20 @@ enum growth_context { GROWTH_ALONE, GROWTH_FOLLOWS, GROWTH_GOES_ON };
 void growth_say(const struct leaks *l, const struct leak_answer *a, enum growth_context context,
 		struct buf *out);
 json_t *growth_json(const struct leaks *l, const struct leak_answer *a);
+
+/* --- grouped.c --- */
+
+/* The module of a model that nearly all blocks of a finding belong to, as h.*.mlp; free() it. NULL:
+ * there is none. */
+char *leak_module(const struct leaks *l, const struct leak_finding *f);
+/* "h.*.mlp holds 2.10 GiB of device 0 more than before step 2, …"; false: nothing is known of them. */
+bool leaks_say_groups(const struct leaks *l, const struct leak_answer *a, struct buf *out);
+void leaks_print_groups(const struct leaks *l, const struct leak_answer *a, const struct report *r);
+json_t *leaks_groups_json(const struct leaks *l, const struct leak_answer *a, unsigned top);
+
+/* --- literal.c --- */
+
+void leaks_print_literal(const struct leak_answer *a, const struct report *r);
 
 /* --- report.c, json.c --- */
 

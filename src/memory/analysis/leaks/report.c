@@ -5,21 +5,11 @@
 
 #include "base/mem.h"
 #include "memory/analysis/common/block_steps.h"
-#include "memory/analysis/common/report.h"
-#include "memory/analysis/leaks/leaks_impl.h"
+#include "memory/analysis/leaks/leaks_report.h"
 #include "memory/analysis/processes/processes.h"
-#include "memory/analysis/processes/programs.h"
 #include "wire/record.h"
 
 #define MAX_SAID 3 /* call sites in the first paragraph */
-#define MAX_LINES 100 /* of single blocks, for each device */
-#define MIB 1048576.0
-
-struct view {
-	struct report report;
-	const struct leaks *l;
-	const struct leak_answer *a;
-};
 
 /* What stands for the call site of blocks without a call stack; block_bytes 0: sizes differ. */
 static void say_size(struct buf *out, const struct leak_site *s, uint64_t block_bytes)
@@ -32,8 +22,39 @@ static void say_size(struct buf *out, const struct leak_site *s, uint64_t block_
 
 /* --- the answer --- */
 
-static void say_leak(const struct view *g, const struct leak_finding *f, struct buf *out)
+static void say_module(const struct leaks_view *g, const struct leak_finding *f, struct buf *out)
 {
+	char *module = leak_module(g->l, f);
+
+	if (module)
+		say(out, ", module {}", PRINTABLE(module));
+	free(module);
+}
+
+/* `sonde mem show` counts what was left, so it is said why that is another number. */
+static void say_left(const struct leaks_view *g, const struct leak_place *p, struct buf *out)
+{
+	struct leak_held left = leak_place_left(g->a, p);
+	const struct leak_rest *rest = leak_rest_of(g->a, p->sum.site);
+	uint64_t n = p->sum.blocks;
+
+	if (left.blocks == n)
+		return;
+	if (left.blocks > n)
+		say(out, ", of {} {} (the first step's and the youngest do not count)",
+		    COUNT(left.blocks),
+		    TEXT(rest->running ? "that are alive now" : "left at the end"));
+	else if (left.blocks)
+		say(out, "; {} of them {} {}", COUNT(left.blocks),
+		    TEXT(left.blocks == 1 ? "is" : "are"),
+		    TEXT(rest->running ? "alive now" : "left at the end"));
+	else
+		say(out, ", all freed after the last step");
+}
+
+static void say_leak(const struct leaks_view *g, const struct leak_place *p, struct buf *out)
+{
+	const struct leak_finding *f = &p->sum;
 	const struct leak_site *s = f->site;
 	bool every = f->steps == f->span_steps;
 
@@ -47,24 +68,29 @@ static void say_leak(const struct view *g, const struct leak_finding *f, struct 
 	else
 		say(out, " per step on average (in {} of {}): ", COUNT(f->steps),
 		    COUNT_OF(f->span_steps, "step"));
-	if (!stacks_where(leaks_stacks(g->l), s->stack, out))
+	if (!(p->mixed ? stacks_place : stacks_where)(leaks_stacks(g->l), s->stack, out))
 		say_size(out, s, f->block_bytes);
-	say(out, ", {} ({}) since step {}.", COUNT_OF(f->blocks, "block"), BYTES(f->bytes),
+	if (p->nstacks > 1)
+		say(out, " in {}", COUNT_OF(p->nstacks, "call stack"));
+	say_module(g, f, out);
+	say(out, ", {} ({}) since step {}", COUNT_OF(f->blocks, "block"), BYTES(f->bytes),
 	    NUMBER(f->first_step));
+	say_left(g, p, out);
+	say(out, ".");
 }
 
-static void say_leaks(const struct view *g, struct buf *out)
+static void say_leaks(const struct leaks_view *g, struct buf *out)
 {
-	size_t more = g->a->growing > MAX_SAID ? g->a->growing - MAX_SAID : 0;
+	size_t more = g->a->losing > MAX_SAID ? g->a->losing - MAX_SAID : 0;
 	uint64_t rest = 0;
 
-	for (size_t i = 0; i < g->a->growing; i++) {
+	for (size_t i = 0; i < g->a->losing; i++) {
 		if (i >= MAX_SAID) {
-			rest += g->a->findings[i].bytes;
+			rest += g->a->places[i].sum.bytes;
 			continue;
 		}
 		say(out, i ? " " : "");
-		say_leak(g, &g->a->findings[i], out);
+		say_leak(g, &g->a->places[i], out);
 	}
 	if (more)
 		say(out, " {} {} memory, too ({} so far).", COUNT_OF(more, "more place"),
@@ -77,7 +103,7 @@ struct steps {
 	uint32_t pid, least, most;
 };
 
-static struct steps count_steps(const struct view *g)
+static struct steps count_steps(const struct leaks_view *g)
 {
 	struct steps s = {.least = UINT32_MAX};
 
@@ -97,7 +123,7 @@ static struct steps count_steps(const struct view *g)
 	return s;
 }
 
-static void say_no_steps(const struct view *g, struct buf *out)
+static void say_no_steps(const struct leaks_view *g, struct buf *out)
 {
 	uint64_t blocks = 0, bytes = 0;
 
@@ -124,7 +150,7 @@ static void say_no_steps(const struct view *g, struct buf *out)
 }
 
 /* Of a Python process whose host memory was recorded, but not its objects. */
-static bool has_unseen_objects(const struct view *g)
+static bool has_unseen_objects(const struct leaks_view *g)
 {
 	const struct blocks *b = g->l->base.blocks;
 
@@ -143,32 +169,25 @@ static bool has_unseen_objects(const struct view *g)
 }
 
 /* Where much was not seen, "no leaks" would be about the rest alone. */
-static bool say_uncovered(const struct view *g, struct buf *out)
+static bool say_uncovered(const struct leaks_view *g, struct buf *out)
 {
 	const struct processes *ps = g->l->base.processes;
+	const struct process_facts *p = ps ? processes_uncovered(ps) : NULL;
 
-	if (!ps || processes_coverage(ps) != COVERAGE_PARTIAL)
+	if (!p)
 		return false;
-	for (size_t i = 0; i < ps->n; i++) {
-		const struct process_facts *p = &ps->list[i];
-		uint64_t grew = process_uncovered_growth(p);
-
-		if (!process_is_sampled(p) || (process_is_covered(p) && !grew))
-			continue;
-		say(out,
-		    "No place that was recorded kept more memory from step to step, but {} of ",
-		    BYTES(p->highest.not_covered));
-		processes_say(ps, p->pid, out);
-		say(out, " are not covered");
-		if (grew)
-			say(out, " and grew by {} since the first step: it may leak", BYTES(grew));
-		say(out, ".");
-		return true;
-	}
-	return false;
+	uint64_t grew = process_uncovered_growth(p);
+	say(out, "No place that was recorded kept more memory from step to step, but {} of ",
+	    BYTES(p->highest.not_covered));
+	processes_say(ps, p->pid, out);
+	say(out, " are not covered");
+	if (grew)
+		say(out, " and grew by {} since the first step: it may leak", BYTES(grew));
+	say(out, ".");
+	return true;
 }
 
-static void say_processes(const struct view *g, const struct steps *s, struct buf *out)
+static void say_processes(const struct leaks_view *g, const struct steps *s, struct buf *out)
 {
 	if (s->processes == 1)
 		processes_say(g->l->base.processes, s->pid, out);
@@ -177,7 +196,7 @@ static void say_processes(const struct view *g, const struct steps *s, struct bu
 }
 
 /* "above the limit", where places that lose less are left out. */
-static void say_limit(const struct view *g, struct buf *out)
+static void say_limit(const struct leaks_view *g, struct buf *out)
 {
 	if (!g->a->ignored)
 		return;
@@ -187,7 +206,7 @@ static void say_limit(const struct view *g, struct buf *out)
 		say(out, " above the limit of {}", BYTES(g->l->min_bytes));
 }
 
-static void say_no_leaks(const struct view *g, const struct steps *s, struct buf *out)
+static void say_no_leaks(const struct leaks_view *g, const struct steps *s, struct buf *out)
 {
 	bool grows = g->a->ngrowths;
 
@@ -213,7 +232,7 @@ static void say_no_leaks(const struct view *g, const struct steps *s, struct buf
 		    "of less than an arena in a step shows with --python-objects.");
 }
 
-static void say_clean(const struct view *g, const struct steps *s, struct buf *out)
+static void say_clean(const struct leaks_view *g, const struct steps *s, struct buf *out)
 {
 	if (s->most >= LEAKS_MIN_STEPS && !say_uncovered(g, out)) {
 		say_no_leaks(g, s, out);
@@ -228,14 +247,27 @@ static void say_clean(const struct view *g, const struct steps *s, struct buf *o
 	growth_say(g->l, g->a, GROWTH_FOLLOWS, out);
 }
 
-static void print_answer(const struct view *g)
+/* By module or line, as asked for; by call site where these are not known. */
+static void say_growing(const struct leaks_view *g, struct buf *out)
+{
+	bool asked = g->l->by != LEAKS_BY_SITE;
+
+	if (asked && leaks_say_groups(g->l, g->a, out))
+		return;
+	say_leaks(g, out);
+	if (asked && g->l->by == LEAKS_BY_MODULE)
+		say(out, " No module is known of it: modules are those of PyTorch, in recordings "
+			 "that were made with --analysis=decompose; a csv or db file has none.");
+}
+
+static void print_answer(const struct leaks_view *g)
 {
 	struct steps s = count_steps(g);
 	size_t ignored = g->a->ignored;
 	struct buf t = {0};
 
 	if (g->a->growing) {
-		say_leaks(g, &t);
+		say_growing(g, &t);
 		growth_say(g->l, g->a, GROWTH_FOLLOWS, &t);
 	} else if (s.processes) {
 		say_clean(g, &s, &t);
@@ -250,87 +282,31 @@ static void print_answer(const struct view *g)
 	report_paragraph(&g->report, 0, &t);
 }
 
-/* --- the lines of each block --- */
-
-static int by_device(const void *pa, const void *pb)
-{
-	const struct block *a = *(const struct block *const *)pa;
-	const struct block *b = *(const struct block *const *)pb;
-	const struct block_device *x = a->pool->device, *y = b->pool->device;
-
-	/* The third is about a process id that was used again. */
-	return ORDER(x->process->pid, y->process->pid) ?: ORDER(x->device, y->device)
-	       ?: (x != y ? ORDER(x->process->first_ns, y->process->first_ns) ?: -1 : 0)
-	       ?: ORDER(a->step, b->step) ?: ORDER(a->seq, b->seq);
-}
-
-static void print_device(const struct view *g, const struct block **list, size_t n)
-{
-	uint64_t bytes = 0;
-
-	print(g, "\n====== ERROR: Detected memory leaks on device {} ======\n",
-	      DEVICE(list[0]->pool->device->device));
-	for (size_t i = 0; i < n; i++) {
-		const struct block *b = list[i];
-
-		bytes += b->bytes;
-		if (i >= MAX_LINES)
-			continue;
-		buf_addf(g->report.out,
-			 "Direct %s leak of %f Mb(s) at 0x%llx in kernel_%llu at step %u.\n",
-			 blocks_pool_name(b->pool->type), (double)b->bytes / MIB,
-			 (unsigned long long)b->ptr, (unsigned long long)b->kernels, b->step);
-	}
-	if (n > MAX_LINES)
-		print(g, "... and {} more.\n", NUMBER(n - MAX_LINES));
-	buf_addf(g->report.out, "====== SUMMARY: %g Mb(s) leaked in %zu allocation(s) ======\n",
-		 (double)bytes / MIB, n);
-}
-
-static void print_blocks(const struct view *g)
-{
-	const struct block **list = NULL;
-	size_t n = 0, cap = 0, end;
-
-	for (size_t i = 0; i < g->a->growing; i++)
-		for (uint64_t k = 0; k < g->a->findings[i].blocks; k++) {
-			LIST_ADD(list, n, cap, g->a->findings[i].list[k]);
-		}
-	SORT(list, n, by_device);
-	for (size_t i = 0; i < n; i = end) {
-		const struct block_device *d = list[i]->pool->device;
-
-		for (end = i + 1; end < n && list[end]->pool->device == d; end++)
-			;
-		print_device(g, &list[i], end - i);
-	}
-	free(list);
-}
-
 /* --- call sites --- */
 
-static void print_frames(const struct view *g, const struct leak_site *s, uint64_t block_bytes)
+void leaks_print_frames(const struct leaks_view *g, const struct leak_site *s, unsigned indent,
+			uint64_t block_bytes)
 {
 	struct stack stack = stacks_get(leaks_stacks(g->l), s->stack);
 
-	report_stack(&g->report, 6, stack);
+	report_stack(&g->report, indent, stack);
 	if (stack.py || stack.c)
 		return;
 	report_ink(&g->report, INK_DIM);
-	print(g, "      ");
+	buf_addf(g->report.out, "%*s", (int)indent, "");
 	say_size(g->report.out, s, block_bytes);
 	report_ink(&g->report, INK_PLAIN);
 	print(g, "\n");
 }
 
-static void print_site(const struct view *g, const struct leak_site *s)
+void leaks_print_site(const struct leaks_view *g, const struct leak_site *s)
 {
 	print(g, "  Process {}, device {}, {}{}: ", NUMBER(s->pool->process->pid),
 	      DEVICE(s->pool->device->device), POOL(s->pool->type),
 	      TEXT(s->pinned ? " (pinned)" : ""));
 }
 
-static void print_steps(const struct view *g, const struct leak_finding *f)
+static void print_steps(const struct leaks_view *g, const struct leak_finding *f)
 {
 	if (f->first_step == f->last_step)
 		print(g, "step {}", NUMBER(f->first_step));
@@ -338,51 +314,70 @@ static void print_steps(const struct view *g, const struct leak_finding *f)
 		print(g, "steps {} to {}", NUMBER(f->first_step), NUMBER(f->last_step));
 }
 
-/* `sonde mem show` counts what was left, so it is said why that is another number. */
-static void print_left_at_end(const struct view *g, const struct leak_finding *f)
+static void print_left_at_end(const struct leaks_view *g, const struct leak_place *p)
 {
-	struct leak_held left = leak_left_at_end(g->a, f->site);
-	const struct leak_rest *rest = leak_rest_of(g->a, f->site);
+	struct leak_held left = leak_place_left(g->a, p);
+	const struct leak_rest *rest = leak_rest_of(g->a, p->sum.site);
+	uint64_t n = p->sum.blocks;
 
-	if (left.blocks == f->blocks)
+	if (left.blocks == n)
 		return;
 	print(g, "      {}: {}; ", TEXT(rest->running ? "Alive now" : "Left at the end"),
 	      HELD(left.bytes, left.blocks));
-	if (left.blocks > f->blocks)
+	if (left.blocks > n)
 		print(g, "{} of them {} not counted here (first step, or too young)\n",
-		      COUNT(left.blocks - f->blocks),
-		      TEXT(left.blocks - f->blocks == 1 ? "is" : "are"));
+		      COUNT(left.blocks - n), TEXT(left.blocks - n == 1 ? "is" : "are"));
 	else
 		print(g, "the others were freed after the last step\n");
 }
 
-static void print_growing(const struct view *g)
+/* The call stacks of a line, each with its part. */
+static void print_stacks(const struct leaks_view *g, const struct leak_place *p)
 {
-	size_t n = g->a->growing, top = g->report.style->top;
+	for (size_t i = 0; i < p->nstacks && i < g->report.style->top; i++) {
+		const struct leak_finding *f = &p->stacks[i];
+
+		print(g, "      {}, {} per step\n", HELD(f->bytes, f->blocks),
+		      BYTES(f->bytes_per_step));
+		leaks_print_frames(g, f->site, 10, f->block_bytes);
+	}
+	if (p->nstacks > g->report.style->top)
+		report_more(&g->report, 6, p->nstacks - g->report.style->top, "call stack");
+}
+
+static void print_growing(const struct leaks_view *g)
+{
+	size_t n = g->a->losing, top = g->report.style->top;
 
 	if (!n || !top)
 		return;
 	report_title(&g->report, "Call sites that lose memory");
 	for (size_t i = 0; i < n && i < top; i++) {
-		const struct leak_finding *f = &g->a->findings[i];
+		const struct leak_place *p = &g->a->places[i];
+		const struct leak_finding *f = &p->sum;
 
-		print_site(g, f->site);
+		leaks_print_site(g, f->site);
 		report_inked(&g->report, INK_BAD, "{}", HELD(f->bytes, f->blocks));
 		print(g, ", {} per step, ", BYTES(f->bytes_per_step));
 		print_steps(g, f);
+		if (p->nstacks > 1)
+			print(g, ", {}", COUNT_OF(p->nstacks, "call stack"));
 		print(g, "\n");
-		print_left_at_end(g, f);
-		print_frames(g, f->site, f->block_bytes);
+		print_left_at_end(g, p);
+		if (p->nstacks > 1)
+			print_stacks(g, p);
+		else
+			leaks_print_frames(g, f->site, 6, f->block_bytes);
 	}
 	if (n > top)
 		report_more(&g->report, 2, n - top, "place");
 }
 
-static void print_kept(const struct view *g, const struct leak_finding *f)
+static void print_kept(const struct leaks_view *g, const struct leak_finding *f)
 {
 	const struct leak_process *p = f->site->pool->process->own;
 
-	print_site(g, f->site);
+	leaks_print_site(g, f->site);
 	print(g, "{}, allocated in ", HELD(f->bytes, f->blocks));
 	print_steps(g, f);
 	if (f->kind == LEAK_ONCE)
@@ -393,10 +388,10 @@ static void print_kept(const struct view *g, const struct leak_finding *f)
 	else
 		print(g, ": a rolling buffer, its blocks are freed after up to {}\n",
 		      COUNT_OF(f->site->life_at_end, "step"));
-	print_frames(g, f->site, f->block_bytes);
+	leaks_print_frames(g, f->site, 6, f->block_bytes);
 }
 
-static void print_not_growing(const struct view *g)
+static void print_not_growing(const struct leaks_view *g)
 {
 	uint64_t pool_blocks = 0, pool_bytes = 0;
 	size_t n = 0, top = g->report.style->top;
@@ -424,136 +419,7 @@ static void print_not_growing(const struct view *g)
 		      HELD(pool_bytes, pool_blocks));
 }
 
-/* --- what was left at the end --- */
-
-/* Equal for call sites that read the same. */
-static uint64_t looks_of(const struct view *g, const struct leak_site *s)
-{
-	uint64_t h = report_stack_hash(stacks_get(leaks_stacks(g->l), s->stack));
-
-	if (!s->stack && !s->before)
-		h += s->size * 4 + s->mapping * 2u + s->is_parent + 1;
-	return (h ^ (uint64_t)s->pool->number << 1 ^ s->pinned) * 0x9e3779b97f4a7c15u;
-}
-
-/* What is to be listed, the largest first; call stacks that differ further out are one. */
-static struct leak_left *list_left(const struct view *g, const struct leak_rest *rest, bool driver,
-				   size_t *out_n)
-{
-	struct leak_left *list = xcalloc(rest->n + 1, sizeof(*list));
-	struct hmap seen = {0};
-	size_t n = 0;
-
-	for (size_t i = 0; i < rest->n; i++) {
-		const struct leak_left *left = &rest->list[i];
-
-		if (!leak_is_listed(left, driver))
-			continue;
-		uint64_t looks = looks_of(g, left->site), at = hmap_get(&seen, looks);
-		if (at == HMAP_NONE) {
-			hmap_put(&seen, looks, n);
-			list[n++] = *left;
-		} else {
-			list[at].blocks += left->blocks;
-			list[at].bytes += left->bytes;
-		}
-	}
-	SORT(list, n, leak_left_order);
-	hmap_release(&seen);
-	*out_n = n;
-	return list;
-}
-
-static void print_left_of(const struct view *g, const struct leak_rest *rest, bool driver)
-{
-	size_t n, top = g->report.style->top;
-	struct leak_left *list = list_left(g, rest, driver, &n);
-
-	for (size_t i = 0; i < n && i < top; i++) {
-		const struct leak_site *s = list[i].site;
-
-		print_site(g, s);
-		print(g, "{}\n", HELD(list[i].bytes, list[i].blocks));
-		print_frames(g, s, s->is_parent ? 0 : s->size);
-	}
-	free(list);
-	if (n > top && top)
-		print(g, "  Process {}: and {}\n", NUMBER(rest->process->pid),
-		      COUNT_OF(n - top, "more place"));
-}
-
-/* Without steps there is nothing better to say than what was left. */
-static void print_without_steps(const struct view *g)
-{
-	bool none = !count_steps(g).processes;
-	size_t n = 0, top = g->report.style->top;
-	struct programs all = {0};
-
-	if (!g->l->dumped) /* allocations were not asked for: what is left of them is not listed */
-		return;
-	for (size_t i = 0; i < g->a->nrests; i++) {
-		const struct leak_rest *rest = &g->a->rests[i];
-
-		if (leak_has_steps(rest) || !rest->blocks)
-			continue;
-		/* The largest come first; where all left little, that one is listed. */
-		bool listed = rest->bytes >= HELPER_BYTES || (!n && none);
-		programs_add(&all, rest, rest->process->pid, listed ? HELPER_BYTES : 0);
-		if (!listed)
-			continue;
-		if (n++ >= top)
-			continue;
-		if (n == 1)
-			report_title(&g->report,
-				     none ? "Left at the end"
-					  : "Left at the end by processes without steps");
-		if (none)
-			print_left_of(g, rest, false);
-		else
-			print(g, "  Process {}: {}\n", NUMBER(rest->process->pid),
-			      HELD(rest->bytes, rest->blocks));
-	}
-	if (n > top && top)
-		print(g, "  and {} more processes\n", NUMBER(n - top));
-	if (all.small && top)
-		print(g, "{}{} helper process{} that left less than {}\n",
-		      TEXT(n ? "  and " : "\nNot listed: "), NUMBER(all.small),
-		      TEXT(all.small == 1 ? "" : "es"), BYTES(HELPER_BYTES));
-	programs_release(&all);
-}
-
-static void print_driver_left(const struct view *g)
-{
-	bool any = false, console = g->report.style->console;
-
-	if (!g->l->dumped && !console)
-		return;
-	for (size_t i = 0; i < g->a->nrests; i++) {
-		const struct leak_rest *rest = &g->a->rests[i];
-
-		if (!rest->driver.blocks && (console || !rest->carved.blocks))
-			continue;
-		if (!any)
-			report_title(&g->report, rest->running
-							 ? "Not given back to the driver so far:"
-							 : "Not given back to the driver at exit:");
-		any = true;
-		print(g, "  Process {} {}", NUMBER(rest->process->pid),
-		      TEXT(rest->running ? "still holds " : "kept "));
-		if (rest->driver.blocks)
-			print(g, "{}", HELD(rest->driver.bytes, rest->driver.blocks));
-		if (rest->driver.blocks && rest->carved.blocks)
-			print(g, ", and ");
-		if (rest->carved.blocks)
-			print(g, "{} that pools have cut their blocks from",
-			      HELD(rest->carved.bytes, rest->carved.blocks));
-		print(g, ".\n");
-		if (leak_has_steps(rest) || console) /* else they are in the list above */
-			print_left_of(g, rest, true);
-	}
-}
-
-static void print_hint(const struct view *g)
+static void print_hint(const struct leaks_view *g)
 {
 	bool any = false, python = false, arenas = false;
 
@@ -579,20 +445,22 @@ static void print_hint(const struct view *g)
 void leaks_text(struct analysis *a, const struct analysis_style *style, struct buf *out)
 {
 	struct leak_answer answer;
-	struct view g = {report_begin(style, out), (struct leaks *)a, &answer};
+	struct leaks_view g = {report_begin(style, out), (struct leaks *)a, &answer};
 
 	leaks_judge((struct leaks *)a, &answer);
 	if (!style->console || answer.growing || answer.judged) {
 		print_answer(&g);
 		if (style->literal)
-			print_blocks(&g);
+			leaks_print_literal(&answer, &g.report);
+		if (g.l->by != LEAKS_BY_SITE)
+			leaks_print_groups(g.l, g.a, &g.report);
 		print_growing(&g);
 		print_hint(&g);
 	}
 	if (!style->console) {
 		print_not_growing(&g);
-		print_without_steps(&g);
+		leaks_print_left(&g, count_steps(&g).processes != 0);
 	}
-	print_driver_left(&g);
+	leaks_print_driver_left(&g);
 	leak_answer_release(&answer);
 }

@@ -22,6 +22,7 @@ struct owners {
 	struct owners_at at;
 	struct groups_options groups;
 	struct breakdown *breakdown;
+	struct block_change change; /* of the newest row */
 	uint64_t base_ns; /* OWNERS_AFTER counts from here */
 	bool unordered; /* an earlier row came after base_ns was known */
 	struct hmap passed; /* pids whose newest process is beyond the time */
@@ -183,15 +184,15 @@ static void before_row(struct owners *o, const struct row *row)
 static void owners_row(struct analysis *a, const struct row *row)
 {
 	struct owners *o = (struct owners *)a;
-	struct block_change c;
+	struct block_change *c = &o->change;
 
 	if (o->at.when == OWNERS_TIME || o->at.when == OWNERS_AFTER)
 		before_row(o, row);
-	breakdown_row(o->breakdown, row, &c);
-	if (o->at.when == OWNERS_PEAK && c.what == BLOCKS_ALLOC)
-		take_if_higher(o, &c);
+	breakdown_row(o->breakdown, row, c);
+	if (o->at.when == OWNERS_PEAK && c->what == BLOCKS_ALLOC)
+		take_if_higher(o, c);
 	else if (o->at.when == OWNERS_STEP)
-		row_for_step(o, &c);
+		row_for_step(o, c);
 }
 
 static void owners_process(struct analysis *a, uint32_t pid, const char *command)
@@ -268,7 +269,8 @@ static struct counted *count_devices(struct owners *o, size_t *out_n)
 			breakdown_count(o->breakdown, one.device, &one.shares);
 			owner_tree_build(&one.tree, o->breakdown, &one.shares);
 			if (o->groups.by != GROUPS_BY_OWNER)
-				groups_build(&one.groups, &o->groups, o->breakdown, &one.shares);
+				groups_build(&one.groups, &o->groups, o->breakdown->blocks,
+					     &one.shares);
 			LIST_ADD(list, n, cap, one);
 		}
 	}
@@ -463,4 +465,31 @@ void owners_each(struct analysis *a, void (*fn)(void *arg, uint32_t device, cons
 	for (size_t i = 0; i < n; i++)
 		fn(arg, list[i].device->device, &list[i].groups);
 	counted_free(list, n);
+}
+
+const struct block_change *owners_change(const struct analysis *a)
+{
+	return &((const struct owners *)a)->change;
+}
+
+struct breakdown *owners_breakdown(struct analysis *a)
+{
+	return ((struct owners *)a)->breakdown;
+}
+
+void owners_each_device(struct analysis *a, void (*fn)(void *arg, struct block_device *d),
+			void *arg)
+{
+	struct owners *o = (struct owners *)a;
+	struct blocks *b = a->blocks;
+
+	for (size_t i = 0; i < b->nprocesses; i++) {
+		struct block_process *p = b->processes[i];
+
+		if (!process_reached(o, p))
+			continue;
+		for (size_t k = 0; k < p->ndevices; k++)
+			if (breakdown_moment(o->breakdown, p->devices[k])->taken)
+				fn(arg, p->devices[k]);
+	}
 }

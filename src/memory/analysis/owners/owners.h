@@ -34,6 +34,16 @@ void owners_group(struct analysis *a, const struct groups_options *o);
 void owners_each(struct analysis *a, void (*fn)(void *arg, uint32_t device, const struct groups *g),
 		 void *arg);
 
+/* For those who write the moment into files: what the newest row changed; and each process and device
+ * that has reached it. */
+struct block_change;
+struct block_device;
+struct breakdown;
+const struct block_change *owners_change(const struct analysis *a);
+struct breakdown *owners_breakdown(struct analysis *a);
+void owners_each_device(struct analysis *a, void (*fn)(void *arg, struct block_device *d),
+			void *arg);
+
 /* 0, or -ENODATA and what there is instead, when no row reached the moment. */
 int owners_reached(struct analysis *a, struct err *err);
 

@@ -6,6 +6,7 @@
 
 #include "base/mem.h"
 #include "memory/analysis/peak/peak_impl.h"
+#include "memory/analysis/processes/processes.h"
 
 /* --- rows --- */
 
@@ -143,7 +144,7 @@ static void describe_peak(struct peak *p, struct peak_device *d)
 	breakdown_count(p->breakdown, d->device, &d->shares);
 	owner_tree_build(&d->tree, p->breakdown, &d->shares);
 	if (p->options.groups.by != GROUPS_BY_OWNER)
-		groups_build(&d->groups, &p->options.groups, p->breakdown, &d->shares);
+		groups_build(&d->groups, &p->options.groups, p->breakdown->blocks, &d->shares);
 	SORT(d->shares.list, d->shares.n, heavier_first);
 	while (d->nblocks < d->shares.n && d->shares.list[d->nblocks].block)
 		d->nblocks++;
@@ -208,6 +209,21 @@ static size_t peak_findings(struct analysis *a)
 	return found;
 }
 
+/* Not where memory that is not covered could have gone beyond the limit. */
+static bool peak_judged(struct analysis *a)
+{
+	const struct processes *ps = a->processes;
+	uint64_t limit = ((struct peak *)a)->options.limit_bytes;
+
+	for (size_t i = 0; limit && ps && ps->host && i < ps->n; i++) {
+		uint64_t rest = process_not_in_peak(&ps->list[i]);
+
+		if (rest && (rest > limit || ps->list[i].max_blocks > limit - rest))
+			return false;
+	}
+	return true;
+}
+
 /* --- the analysis --- */
 
 static void peak_free(struct analysis *a)
@@ -228,6 +244,7 @@ static const struct analysis_ops peak_ops = {
 	.row = peak_row,
 	.process = analysis_blocks_process,
 	.unordered = analysis_blocks_unordered,
+	.judged = peak_judged,
 	.findings = peak_findings,
 	.text = peak_text,
 	.json = peak_json,

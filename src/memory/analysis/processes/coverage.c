@@ -64,6 +64,27 @@ enum coverage processes_coverage(const struct processes *ps)
 	return sampled ? COVERAGE_GOOD : COVERAGE_UNKNOWN;
 }
 
+const struct process_facts *processes_uncovered(const struct processes *ps)
+{
+	for (size_t i = 0; ps->host && i < ps->n; i++) {
+		const struct process_facts *p = &ps->list[i];
+
+		if (process_is_sampled(p) &&
+		    (!process_is_covered(p) || process_uncovered_growth(p)))
+			return p;
+	}
+	return NULL;
+}
+
+uint64_t process_not_in_peak(const struct process_facts *p)
+{
+	uint64_t peak = process_uncovered_peak(p);
+
+	if (!process_is_sampled(p) || process_is_covered(p) || p->highest.not_covered < peak)
+		return peak;
+	return p->highest.not_covered;
+}
+
 /* --- text --- */
 
 static void say_part(struct buf *out, const char *what, uint64_t bytes)

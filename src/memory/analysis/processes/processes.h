@@ -112,6 +112,10 @@ bool process_is_covered(const struct process_facts *p);
 uint64_t process_uncovered_growth(const struct process_facts *p);
 /* Of the kernel's peak, which no sample need have met: what neither blocks nor others explain. */
 uint64_t process_uncovered_peak(const struct process_facts *p);
+/* That, or what was not covered at a sample: with it the peak of blocks would be higher. */
+uint64_t process_not_in_peak(const struct process_facts *p);
+/* One of which much host memory is not covered, or grew uncovered; NULL: there is none. */
+const struct process_facts *processes_uncovered(const struct processes *ps);
 
 /* Sentences for the reader: coverage, and how processes ended; nothing if there is nothing. */
 void processes_coverage_text(const struct processes *ps, struct buf *out);

@@ -32,16 +32,37 @@ void summary_say_calls(const struct summary *s, struct buf *out)
 				: "files python_trace_<thread>_<time>.csv"));
 }
 
+uint64_t summary_highest_pool(const struct summary_process *p)
+{
+	uint64_t highest = 0;
+
+	for (size_t i = 0; i < p->npools; i++)
+		if (p->pool_list[i]->bytes.peak_bytes > highest)
+			highest = p->pool_list[i]->bytes.peak_bytes;
+	return highest;
+}
+
+void summary_programs(const struct summary *s, struct programs *out)
+{
+	for (size_t i = 0; i < s->nprocesses; i++) {
+		const struct summary_process *p = s->processes[i];
+
+		if (p->seen.rows)
+			programs_add(out, p, p->pid, summary_highest_pool(p));
+	}
+}
+
 static void say_size(const struct summary *s, const struct summary_counts *c, struct buf *out)
 {
 	uint64_t memory = c->mallocs + c->frees;
 	struct programs busy = {0};
 
-	for (size_t i = 0; i < s->nprocesses; i++)
-		if (s->processes[i]->seen.rows)
-			programs_add(&busy, s->processes[i], s->processes[i]->pid, 0);
-	say(out, "{} {} made ", NUMBER(busy.processes),
-	    TEXT(busy.processes == 1 ? "process" : "processes"));
+	summary_programs(s, &busy);
+	size_t helpers = programs_helpers(&busy), n = busy.processes - helpers;
+	say(out, "{} {}", NUMBER(n), TEXT(n == 1 ? "process" : "processes"));
+	if (helpers)
+		say(out, " and {}", COUNT_OF(helpers, "helper"));
+	say(out, " made ");
 	programs_release(&busy);
 	if (memory)
 		say(out, "{}", COUNT_OF(memory, "memory event"));
@@ -86,6 +107,7 @@ static void say_device(const struct summary *s, const struct summary_device *d, 
 		say(out, " at the start.");
 	else
 		say(out, " {} after the start.", DURATION(peak.peak_time_ns - s->first_ns));
+	gpu_use_say_askers(&s->gpu, d->device, out);
 }
 
 static int higher_device_first(const void *pa, const void *pb)
@@ -231,13 +253,14 @@ static void say_alive(const struct summary *s, const struct summary_counts *c, s
 	for (size_t i = 0; i < s->nprocesses; i++) {
 		count_leftover(s->processes[i], &left);
 		if (left.all.blocks)
-			programs_add(&holders, s->processes[i], s->processes[i]->pid, 0);
+			programs_add(&holders, s->processes[i], s->processes[i]->pid,
+				     left.all.bytes);
 		if (left.all.blocks && (!worst || left.all.bytes > most.all.bytes)) {
 			worst = s->processes[i];
 			most = left;
 		}
 	}
-	size_t others = holders.processes;
+	size_t others = holders.processes - programs_helpers(&holders);
 	programs_release(&holders);
 	if (!worst) {
 		say(out, c->mallocs && !s->nameless
@@ -298,6 +321,10 @@ void summary_say_answer(struct summary *s, struct buf *out)
 		say_size(s, &c, out);
 	}
 	say_devices(s, out);
+	for (size_t i = 0; i < s->gpu.ntotals; i++)
+		if (!s->gpu.totals[i].memory)
+			s->gpu.totals[i].memory = s->asked.gpu.total_bytes;
+	gpu_use_say_pools(&s->gpu, out);
 	say_uncovered(s, out);
 	say_alive(s, &c, out);
 	say_ooms(s, &c, out);

@@ -142,6 +142,7 @@ static json_t *device_value(const struct summary *s, const struct summary_device
 	put_after(o, s, "peak_", peak.peak_time_ns);
 	put_text(o, "peak_source", d->has_driver ? "driver" : "pools");
 	put_bool(o, "peak_is_lower_bound", d->late);
+	gpu_use_put_json(&s->gpu, d->device, o);
 	return o;
 }
 

@@ -59,6 +59,7 @@ void summary_free(struct summary *s)
 	free(s->groups);
 	free(s->blocks);
 	free(s->notes);
+	gpu_use_release(&s->gpu);
 	free(s);
 }
 
@@ -526,6 +527,7 @@ void summary_detected_step(struct summary *s, const struct row *row)
 void summary_add(struct summary *s, const struct row *row)
 {
 	note_time(&s->first_ns, &s->last_ns, row->time_ns);
+	gpu_use_row(&s->gpu, row);
 	if (row->event == ROW_MALLOC || row->event == ROW_FREE) {
 		add_memory(s, row);
 		return;

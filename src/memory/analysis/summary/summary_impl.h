@@ -23,6 +23,7 @@
 #include "base/containers/hmap.h"
 #include "memory/analysis/common/fields.h"
 #include "memory/analysis/common/total.h"
+#include "memory/analysis/gpu/gpu.h"
 #include "memory/analysis/processes/loss.h"
 #include "memory/analysis/summary/summary.h"
 #include "memory/dump/row.h"
@@ -179,6 +180,7 @@ struct summary {
 	uint64_t calls, call_threads; /* of Python functions */
 	bool calls_in_db;
 	struct mem_asked asked;
+	struct gpu_use gpu;
 	const struct processes *facts; /* NULL: none */
 };
 
@@ -227,6 +229,11 @@ struct call_site *summary_sites(const struct summary *s, const struct summary_po
 /* answer.c: the first paragraph, a sentence about calls of functions. */
 void summary_say_answer(struct summary *s, struct buf *out);
 void summary_say_calls(const struct summary *s, struct buf *out);
+/* The highest peak of its pools. */
+uint64_t summary_highest_pool(const struct summary_process *p);
+struct programs;
+/* All that made rows, with the most that each held. */
+void summary_programs(const struct summary *s, struct programs *out);
 
 /* A line about files that were mapped, if there were any. */
 void summary_say_files(const struct summary *s, struct buf *out);

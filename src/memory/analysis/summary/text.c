@@ -34,26 +34,6 @@ static int higher_pool_first(const void *pa, const void *pb)
 	return ORDER(b->bytes.peak_bytes, a->bytes.peak_bytes) ?: ORDER(a->number, b->number);
 }
 
-static uint64_t highest_pool_of(const struct summary_process *p)
-{
-	uint64_t highest = 0;
-
-	for (size_t i = 0; i < p->npools; i++)
-		if (p->pool_list[i]->bytes.peak_bytes > highest)
-			highest = p->pool_list[i]->bytes.peak_bytes;
-	return highest;
-}
-
-static void count_programs(struct view *g)
-{
-	for (size_t i = 0; i < g->s->nprocesses; i++) {
-		const struct summary_process *p = g->s->processes[i];
-
-		if (p->seen.rows)
-			programs_add(&g->programs, p, p->pid, highest_pool_of(p));
-	}
-}
-
 static void list_pools(struct view *g)
 {
 	size_t cap = 0;
@@ -112,7 +92,8 @@ static int higher_process_first(const void *pa, const void *pb)
 	const struct summary_process *a = *(const struct summary_process *const *)pa;
 	const struct summary_process *b = *(const struct summary_process *const *)pb;
 
-	return ORDER(highest_pool_of(b), highest_pool_of(a)) ?: ORDER(a->first_ns, b->first_ns);
+	return ORDER(summary_highest_pool(b), summary_highest_pool(a))
+		       ?: ORDER(a->first_ns, b->first_ns);
 }
 
 /* In the order of their appearance; of many, those with the highest peaks. */
@@ -401,7 +382,7 @@ void summary_text(struct summary *s, unsigned top, bool colour, struct buf *out)
 	struct buf answer = {0};
 
 	summary_settle(s);
-	count_programs(&g);
+	summary_programs(g.s, &g.programs);
 	list_pools(&g);
 	if (s->facts)
 		dropped_text(&s->facts->dropped, out);

@@ -645,10 +645,17 @@ static size_t watch_findings(struct analysis *a)
 	return watch_count_of(w, WATCH_CORRUPTED);
 }
 
+/* Checksums alone say that memory changed, not whether it should have. */
+static bool watch_judged(struct analysis *a)
+{
+	return !((struct watch *)a)->from_csv;
+}
+
 static const struct analysis_ops watch_ops = {
 	.name = "watch",
 	.row = watch_row,
 	.process = watch_process,
+	.judged = watch_judged,
 	.findings = watch_findings,
 	.text = watch_text,
 	.json = watch_json,

@@ -188,6 +188,37 @@ TEST(activity_top, rows_take_no_more_time_than_their_device)
 	stage_close(&s);
 }
 
+/* Calls that go on at either end of the interval count whole once, and in shares with their part. */
+TEST(activity_top, shares_are_of_the_time_inside_the_interval)
+{
+	const uint64_t ms = SECOND / 1000;
+	uint64_t now = SECOND;
+	long long cut = 0, reports = 0;
+	struct stage s;
+
+	stage_open(&s);
+	stage_start(&s, now, "Kernel", "REPORT_INTERVAL_S=60\n");
+	for (unsigned piece = 0; piece < 6; piece++) {
+		for (unsigned i = 0; i < 13; i++, now += 77 * ms)
+			ACTIVITY(&s, ACTIVITY_KERNEL, now, now + 77 * ms, ON_DEVICE(0, 2));
+		stage_tell(&s);
+		tick(&s, now + 10 * ms);
+		tick(&s, now + 300 * ms);
+		while (*stage_next(&s, FABRIC_TOP)) {
+			json_t *top = json_loads(s.payload, 0, NULL);
+			json_t *row = json_array_get(json_object_get(top, "rows"), 0);
+
+			CHECK_INT(number_in(row, "inside_ns"),
+				  number_in(first_device(top), "kernel_ns"));
+			cut += number_in(row, "inside_ns") != number_in(row, "total_ns");
+			reports++;
+			json_decref(top);
+		}
+	}
+	CHECK(reports > 1 && cut > 0);
+	stage_close(&s);
+}
+
 /* Of a kernel that began before the interval only the part inside counts; what comes for a time
  * that has been told is late, and said to be. */
 TEST(activity_top, what_comes_too_late_is_told_apart)

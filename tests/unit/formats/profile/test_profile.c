@@ -23,8 +23,11 @@ static struct profile *make(enum profile_format format, bool lines, uint64_t per
 
 static struct profile_frame frame(const char *name, const char *file, int line, int first_line)
 {
-	return (struct profile_frame){
-		.name = TEXT(name), .file = TEXT(file), .line = line, .first_line = first_line};
+	return (struct profile_frame){.name = TEXT(name),
+				      .file = TEXT(file),
+				      .line = line,
+				      .first_line = first_line,
+				      .users = strstr(file, "/app/") != NULL};
 }
 
 /* Two processes; the second has a thread with names that need care. */
@@ -87,9 +90,9 @@ TEST(profile, stacks_are_cut_where_there_is_no_room)
 {
 	struct profile *p = profile_new(
 		&(struct profile_options){.format = PROFILE_COLLAPSED, .most_nodes = 3});
-	struct profile_frame f[] = {{intern("a", 1), intern("", 0), 0, 0},
-				    {intern("b", 1), intern("", 0), 0, 0},
-				    {intern("c", 1), intern("", 0), 0, 0}};
+	struct profile_frame f[] = {{intern("a", 1), intern("", 0), 0, 0, false},
+				    {intern("b", 1), intern("", 0), 0, 0, false},
+				    {intern("c", 1), intern("", 0), 0, 0, false}};
 	struct profile_frame g[] = {f[0], f[2], f[1]};
 
 	profile_add(p, NULL, NULL, 1, 1, f, 3, 2);
@@ -306,5 +309,93 @@ TEST(profile, a_place_that_cannot_be_written)
 
 	CHECK_INT(profile_write(p, "/no/where", &err), -ENOENT);
 	CHECK(strstr(err.text, "/no/where"));
+	profile_free(p);
+}
+
+/* --- flame graphs --- */
+
+static struct profile *make_flame(void)
+{
+	return profile_new(&(struct profile_options){
+		.format = PROFILE_FLAME, .period_ns = 1000000, .title = "a < b"});
+}
+
+static unsigned count_of(const struct buf *b, const char *text)
+{
+	unsigned n = 0;
+
+	for (const char *at = b->data; (at = strstr(at, text)); at++)
+		n++;
+	return n;
+}
+
+TEST(profile, flame_boxes_have_the_width_of_their_stacks)
+{
+	struct profile *p = make_flame();
+
+	fill(p);
+	struct buf b = written(p);
+	buf_add_char(&b, '\0');
+	CHECK(!strncmp(b.data, "<svg ", 5));
+	CHECK(strstr(b.data, "a &lt; b: 22.0 ms</text>"));
+	/* everything; 12 of 22 samples are of rank 0, and 9 of these go through step() */
+	CHECK(strstr(b.data, "<title>all: 22.0 ms, 100.00 %</title>"
+			     "<rect x=\"8.00\" y=\"46\" width=\"1184.00\""));
+	CHECK(strstr(b.data, "rank 0, thread 41 MainThread: 12.0 ms, 54.55 %</title>"
+			     "<rect x=\"8.00\" y=\"64\" width=\"645.82\""));
+	CHECK(strstr(b.data, "<g class=\"u\"><title>load;训练  (app/data.py:5): 3.0 ms, 13.64 %"));
+	CHECK(strstr(b.data, "<g class=\"o\"><title>poll: 10.0 ms, 45.45 %</title>"
+			     "<rect x=\"653.82\""));
+	CHECK_INT(count_of(&b, "<title>"), 7);
+	buf_release(&b);
+	profile_free(p);
+}
+
+TEST(profile, flame_names_are_text_only)
+{
+	struct profile *p = make_flame();
+	struct profile_frame f[] = {
+		frame("</title><script>alert(1)</script>", "/x/\"&.py", 1, 1),
+		frame("]]></script>\xff\xfe\x1b[31m", "", 0, 0),
+	};
+
+	profile_add(p, NULL, NULL, 1, 1, f, 2, 5);
+	struct buf b = written(p);
+	buf_add_char(&b, '\0');
+	CHECK_INT(count_of(&b, "<script>"), 1); /* ours */
+	CHECK_INT(count_of(&b, "]]>"), 1); /* its end */
+	CHECK(strstr(b.data,
+		     "&lt;/title&gt;&lt;script&gt;alert(1)&lt;/script&gt; (x/&quot;&amp;.py:1)"));
+	CHECK(!memchr(b.data, 0x1b, b.len) && !memchr(b.data, 0xff, b.len));
+	buf_release(&b);
+	profile_free(p);
+}
+
+TEST(profile, flame_leaves_out_what_nobody_could_see)
+{
+	struct profile *p = make_flame();
+	struct profile_frame deep[1000], narrow[] = {frame("narrow", "", 0, 0)};
+
+	for (int i = 0; i < 1000; i++)
+		deep[i] = frame("again", "/x/app/a.py", 1, i);
+	profile_add(p, NULL, NULL, 1, 1, deep, 1000, 1000000);
+	profile_add(p, NULL, NULL, 1, 1, narrow, 1, 1);
+	struct buf b = written(p);
+	buf_add_char(&b, '\0');
+	CHECK_INT(count_of(&b, "<title>"), 300);
+	CHECK(strstr(b.data, "703 boxes are not drawn"));
+	buf_release(&b);
+	profile_free(p);
+}
+
+TEST(profile, an_empty_flame_graph_is_one)
+{
+	struct profile *p = make_flame();
+	struct buf b = written(p);
+
+	buf_add_char(&b, '\0');
+	CHECK(strstr(b.data, "</svg>"));
+	CHECK_INT(count_of(&b, "<title>"), 0);
+	buf_release(&b);
 	profile_free(p);
 }

@@ -41,7 +41,7 @@ int guest_spawn_recorder(const char *dir)
 
 static void emit(uint64_t addr)
 {
-	struct collect_block b = {addr, 8, 0, POOL_HAL, ALLOC_PLAIN, PAGE_NORMAL, MODULE_NONE};
+	struct collect_block b = {addr, 8, 0, POOL_HAL, ALLOC_PLAIN, PAGE_NORMAL, MODULE_NONE, 0};
 
 	collect_alloc(&b, NULL);
 }

@@ -42,7 +42,7 @@ static uint64_t next_number(void)
 
 static void take(uint64_t number)
 {
-	struct collect_block b = {number, 8, 0, POOL_HAL, ALLOC_PLAIN, PAGE_NORMAL, MODULE_NONE};
+	struct collect_block b = {number, 8, 0, POOL_HAL, ALLOC_PLAIN, PAGE_NORMAL, MODULE_NONE, 0};
 
 	collect_alloc(&b, NULL);
 }

@@ -19,7 +19,8 @@ static uint32_t my_tid(void)
 
 static void emit(uint64_t addr, uint64_t size)
 {
-	struct collect_block b = {addr, size, 0, POOL_HAL, ALLOC_PLAIN, PAGE_NORMAL, MODULE_NONE};
+	struct collect_block b = {addr,	       size,	    0,		 POOL_HAL,
+				  ALLOC_PLAIN, PAGE_NORMAL, MODULE_NONE, 0};
 
 	collect_alloc(&b, NULL);
 }

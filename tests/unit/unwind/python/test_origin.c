@@ -42,6 +42,24 @@ TEST(origin, files_of_others)
 	CHECK_INT(origin("<string>"), ORIGIN_STANDARD);
 }
 
+TEST(origin, files_of_ours)
+{
+	static const char *const ours[] = {
+		"/srv/sonde/build/python/msmemscope/_collectors.py",
+		"/usr/local/lib/python/sonde/_steps/__init__.py",
+		"/venv/lib/python3.11/site-packages/msmonitor/_job.py",
+		"/usr/lib/python3/dist-packages/msmemscope/__init__.py",
+	};
+
+	for (size_t i = 0; i < sizeof(ours) / sizeof(ours[0]); i++) {
+		CHECK(python_is_own(ours[i], strlen(ours[i])));
+		CHECK_INT(origin(ours[i]), ORIGIN_STANDARD);
+	}
+	CHECK_INT(origin("/home/me/sonde/train.py"), ORIGIN_USER);
+	CHECK_INT(origin("/home/me/python/sonde_model/train.py"), ORIGIN_USER);
+	CHECK(!python_is_own("/usr/local/lib/python/sonde/x.py", 23));
+}
+
 TEST(origin, nothing_behind_the_end_is_read)
 {
 	CHECK_INT(python_origin("/a/site-packages/x.py", 8), ORIGIN_USER);

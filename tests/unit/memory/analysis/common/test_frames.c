@@ -196,6 +196,23 @@ TEST(frames, a_place_is_a_line_of_the_users_code_and_what_it_called)
 		    false, "main (serve.c:9) via alloc");
 }
 
+#define OWN "/usr/local/lib/python/msmemscope/"
+
+TEST(frames, our_own_files_are_no_place)
+{
+	static const char own[] =
+		"<frozen importlib._bootstrap>(690): _load_unlocked\n" OWN
+		"_collectors.py(77): load.<locals>.load_one\n" OWN "_control.py(116): start\n";
+	static const char called[] = OWN "_notes.py(5): <module>\n" TORCH "x.py(2): load\n"
+					 "train.py(18): step\n";
+
+	check_place(own, true, "sonde itself");
+	check_place(called, true, "step (train.py:18) via load (x.py:2)");
+	check_frames(own, NULL, true, "sonde itself");
+	check_frames("<string>(1): a\n" OWN "_notes.py(5): b\n" TORCH "x.py(2): load\n", NULL, true,
+		     "a (<string>:1) < load (x.py:2)");
+}
+
 TEST(frames, people_choose_what_they_see)
 {
 	static const char py[] = TORCH "a.py(1): A.forward\nme.py(2): f\n" TORCH "b.py(3): call\n"
@@ -208,7 +225,7 @@ TEST(frames, people_choose_what_they_see)
 	check_choice(py, NULL, &(struct frame_choice){0},
 		     "f (me.py:2) < call (b.py:3) < main (me.py:4)");
 	check_choice(py, NULL, &(struct frame_choice){.which = FRAMES_ALL, .most = 2},
-		     "A.forward (a.py:1) < f (me.py:2) < ...");
+		     "A.forward (a.py:1) < ... < main (me.py:4)");
 	/* nothing of the user's */
 	check_choice(TORCH "a.py(1): x\n", NULL, &(struct frame_choice){.which = FRAMES_USER},
 		     "x (a.py:1)");

@@ -7,13 +7,15 @@
 #include "breakdown_rows.h"
 
 static uint64_t next_ms, next_id;
+static enum row_type next_type = TYPE_PTA;
+static const char *next_stack; /* of the blocks that follow */
 
 static struct analysis *make(unsigned by, unsigned depth)
 {
 	struct analysis *a = owners_new(NULL);
 
 	next_ms = next_id = 0;
-	owners_group(a, &(struct groups_options){by, depth});
+	owners_group(a, &(struct groups_options){.by = by, .depth = depth, .lines = true});
 	return a;
 }
 
@@ -21,9 +23,9 @@ static struct analysis *make(unsigned by, unsigned depth)
 static uint64_t hold(struct analysis *a, const char *layer, const char *owner, uint64_t bytes,
 		     uint64_t tensor_bytes)
 {
-	struct row r = base_row(ROW_MALLOC, TYPE_PTA, 0, ++next_ms);
+	struct row r = base_row(ROW_MALLOC, next_type, 0, ++next_ms);
 
-	r.device = 0;
+	r.device = next_type == TYPE_HOST ? DEV_HOST : 0;
 	r.has_ptr = true;
 	r.ptr = 0x10000 * ++next_id;
 	r.layer = layer;
@@ -31,6 +33,8 @@ static uint64_t hold(struct analysis *a, const char *layer, const char *owner, u
 	row_attr_number(&r, ATTR_ALLOCATION_ID, next_id);
 	row_attr_number(&r, ATTR_SIZE, bytes);
 	row_attr_text(&r, ATTR_OWNER, owner, strlen(owner));
+	r.py_stack = next_stack;
+	r.py_stack_len = next_stack ? strlen(next_stack) : 0;
 	a->ops->row(a, &r);
 	return next_id;
 }
@@ -158,6 +162,27 @@ TEST(groups, modules_without_end)
 	analysis_free(a);
 }
 
+TEST(groups, paths_that_say_nothing_have_the_name_of_their_model_in_front)
+{
+	struct analysis *a = make(GROUPS_BY_MODULE, 64);
+
+	hold(a, "Sequential:0:Linear", "PTA@activation", 50, 0);
+	hold(a, "Sequential:0.weight:", "PTA@weight", 300, 0);
+	hold(a, "Sequential:2.bias:", "PTA@weight", 7, 0);
+	CHECK_HAS(groups_of(a), "Sequential.0.weight 300");
+	CHECK_HAS(groups_of(a), "Sequential.2.bias 7");
+	analysis_free(a);
+	a = make(GROUPS_BY_MODULE, 64); /* a single layer */
+	hold(a, "Linear:weight:", "PTA@weight", 300, 0);
+	CHECK_HAS(groups_of(a), "Linear.weight 300");
+	analysis_free(a);
+	a = make(GROUPS_BY_MODULE, 64); /* its own paths say enough */
+	hold(a, "Net:fc:Linear", "PTA@activation", 50, 0);
+	hold(a, "Net:scale:", "PTA@weight", 4, 0);
+	CHECK(!strstr(groups_of(a), "Net"));
+	analysis_free(a);
+}
+
 TEST(groups, several_models_have_their_names_in_front)
 {
 	struct analysis *a = make(GROUPS_BY_MODULE, 0);
@@ -266,4 +291,83 @@ TEST(groups, two_runs)
 	CHECK_INT(NUM(o, "devices.0.diff_bytes"), 1024);
 	json_decref(o);
 	difference_release(&d);
+}
+
+/* Four lines were added above main() and one inside. */
+TEST(groups, call_sites_whose_lines_moved)
+{
+	struct groups_difference d = {0};
+	char old[] = "load (job.py:5)", new[] = "load (job.py:10)", other[] = "save (job.py:9)";
+	struct group before[] = {{.name = old, .bytes = 100}, {.name = other, .bytes = 7}};
+	struct group after[] = {{.name = new, .bytes = 300}};
+	struct groups base = {.options.by = GROUPS_BY_LINE, .list = before, .n = 2, .bytes = 107};
+	struct groups compare = {.options.by = GROUPS_BY_LINE, .list = after, .n = 1, .bytes = 300};
+
+	difference_add(&d, DIFFERENCE_BASE, 0, &base);
+	difference_add(&d, DIFFERENCE_OTHER, 0, &compare);
+	difference_finish(&d);
+	CHECK_INT(difference_count(&d), 2);
+	CHECK_HAS(difference_of(&d), "load (job.py:10) holds 200 B more than in base");
+	CHECK_HAS(difference_of(&d),
+		  "Lines have moved: 1 call site was paired by function and file");
+	json_t *o = json_object();
+	difference_put(o, &d, 10);
+	CHECK_STR(STR(o, "groups.0.base_name"), old);
+	CHECK_INT(NUM(o, "groups.0.diff_bytes"), 200);
+	CHECK_STR(STR(o, "groups.1.name"), other);
+	CHECK(json_is_null(at(o, "groups.1.base_name")));
+	CHECK_INT(NUM(o, "moved_groups"), 1);
+	json_decref(o);
+	difference_release(&d);
+}
+/* Lines have moved between the runs; functions have not. */
+TEST(groups, the_line_of_a_difference)
+{
+	struct groups_difference d = {.by = GROUPS_BY_MODULE};
+	struct analysis *a = make(GROUPS_BY_MODULE, 0);
+
+	next_stack = "/j/train.py(10): attend\n";
+	hold(a, "N:h.0.attn:Attn", "PTA@activation", 4096, 0);
+	next_stack = "/j/train.py(20): mix\n";
+	hold(a, "N:h.0.attn:Attn", "PTA@activation", 1024, 0);
+	owners_each(a, add_side, &d);
+	analysis_free(a);
+	a = make(GROUPS_BY_MODULE, 0);
+	next_stack = "/j/train.py(11): attend\n";
+	hold(a, "N:h.0.attn:Attn", "PTA@activation", 4096, 0);
+	next_stack = "/j/train.py(22): mix\n";
+	hold(a, "N:h.0.attn:Attn", "PTA@activation", 3072, 0);
+	owners_each(a, add_side, &d);
+	analysis_free(a);
+	next_stack = NULL;
+	difference_finish(&d);
+	CHECK_HAS(difference_of(&d),
+		  "at the peak of device 0, from mix (train.py:22): 2.00\nKiB act");
+	json_t *o = json_object();
+	difference_put(o, &d, 10);
+	CHECK_STR(STR(o, "groups.0.where"), "mix (train.py:22)");
+	json_decref(o);
+	difference_release(&d);
+}
+
+/* FSDP says both in which phase it is and what it allocates; on the host that is true of tensors alone. */
+TEST(groups, types_of_sharded_memory)
+{
+	struct analysis *a = make(GROUPS_BY_MODULE, 0);
+
+	next_type = TYPE_HOST;
+	hold(a, "N:h.0.w:", "HOST@fsdp1@backward@gradient", 1000, 0);
+	hold(a, NULL, "HOST@fsdp1@backward@gradient", 200, 0);
+	hold(a, NULL, "HOST@sharded_weight", 30, 0);
+	hold(a, NULL, "HOST@weight", 4, 0);
+	next_type = TYPE_PTA;
+	json_t *o = a->ops->json(a, 1000);
+	CHECK_INT(NUM(o, "devices.0.groups.0.types.gradient"), 1000);
+	CHECK_STR(STR(o, "devices.0.groups.1.name"), "(no module)");
+	CHECK_INT(NUM(o, "devices.0.groups.1.types.gradient"), 0);
+	CHECK_INT(NUM(o, "devices.0.groups.1.types.backward"), 200);
+	CHECK_INT(NUM(o, "devices.0.groups.1.types.other"), 30);
+	CHECK_INT(NUM(o, "devices.0.groups.1.types.weight"), 4);
+	json_decref(o);
+	analysis_free(a);
 }

@@ -433,6 +433,41 @@ TEST(leaks, the_warm_up_and_the_setup_are_none)
 
 /* --- the end --- */
 
+TEST(leaks, a_line_in_several_call_stacks_is_one_loss)
+{
+	static const char *const stacks[] = {
+		"./p(lose+0x1) [0x1] job.c:4\n./p(main+0x1) [0x2] job.c:7\n",
+		"./p(lose+0x1) [0x1] job.c:4\n./p(main+0x9) [0x3] job.c:8\n"};
+	struct analysis *a = leaks_new(NULL);
+	struct job j = job_of(a);
+
+	for (unsigned s = 1; s <= 10; s++) {
+		begin_step(&j);
+		for (unsigned i = 0; i < 2; i++)
+			take_one(&j, (i + 1) * MIB, stacks[i]);
+		take_one(&j, MIB / 2, "./p(other+0x1) [0x9] job.c:20\n");
+		end_step(&j);
+	}
+	json_t *o = json_answer(a);
+	CHECK_INT(NUM(o, "findings"), 3);
+	CHECK_INT(json_array_size(at(o, "places")), 2);
+	CHECK_INT(NUM(o, "places.0.call_stacks"), 2);
+	CHECK_INT(NUM(o, "places.0.bytes_per_step"), 3 * MIB);
+	CHECK_INT(NUM(o, "places.0.bytes"), NUM(o, "leaks.0.bytes") + NUM(o, "leaks.1.bytes"));
+	CHECK_INT(NUM(o, "places.0.left_at_end.blocks"), 20);
+	CHECK_INT(NUM(o, "places.1.call_stacks"), 1);
+	json_decref(o);
+	CHECK_HAS(text_answer(a, false),
+		  "loses about 3.00 MiB of device 0 in every step: lose (job.c:4) "
+		  "in 2 call stacks, 16 blocks (24.00 MiB) since step 2, of 20");
+	CHECK_HAS(text_answer(a, false),
+		  "24.00 MiB in 16 blocks, 3.00 MiB per step, steps 2 to 9, 2 call "
+		  "stacks\n");
+	CHECK_HAS(text_answer(a, false), "      16.00 MiB in 8 blocks, 2.00 MiB per step\n"
+					 "          lose (job.c:4)\n          main (job.c:8)\n");
+	analysis_free(a);
+}
+
 TEST(leaks, the_teardown_hides_nothing)
 {
 	struct analysis *a = leaks_new(NULL);
@@ -448,8 +483,9 @@ TEST(leaks, the_teardown_hides_nothing)
 	for (unsigned i = 0; i < 20; i++)
 		give_one(&j, lost[i]);
 	CHECK_STR(only_kind(a), "growth");
-	const char *places = strstr(before, "\nCall sites that lose memory");
-	CHECK(places && !strncmp(text_answer(a, false), before, (size_t)(places - before)));
+	const char *since = strstr(before, " since step 2, of 20 that are alive now (the first ");
+	CHECK(since && !strncmp(text_answer(a, false), before, (size_t)(since - before)));
+	CHECK_HAS(text_answer(a, false), " since step 2, all freed after the last step.");
 	CHECK_HAS(before, "Alive now: 20.00 MiB in 20 blocks; 2 of them are not counted here");
 	CHECK_HAS(text_answer(a, false),
 		  "Left at the end: 0 B in 0 blocks; the others were freed after the last step");
@@ -745,7 +781,7 @@ static void host_grows(struct job *j, unsigned s)
 
 static size_t host_findings(unsigned bytes, uint64_t min_bytes)
 {
-	struct analysis *a = leaks_new(&(struct leaks_options){min_bytes});
+	struct analysis *a = leaks_new(&(struct leaks_options){.min_bytes = min_bytes});
 
 	host_bytes = bytes;
 	run(a, 12, host_grows);
@@ -973,4 +1009,73 @@ TEST(leaks, any_rows_do_no_harm)
 			analysis_free(all[i]);
 		}
 	}
+}
+
+static void leaks_in_layers(struct job *j, unsigned s)
+{
+	static const char *const layers[] = {"N:h.0.attn:Attn", "N:h.1.attn:Attn"};
+
+	for (unsigned i = 0; s > 1 && i < 2; i++) {
+		j->layer = layers[i];
+		take_one(j, MIB, LEAK);
+	}
+	j->layer = NULL;
+}
+
+TEST(leaks, name_the_module_that_grows)
+{
+	struct leaks_options by_module = LEAKS_OPTIONS_DEFAULT;
+	struct analysis *a = leaks_new(NULL);
+
+	run(a, 6, leaks_in_layers);
+	CHECK_HAS(text_answer(a, false),
+		  "in every step: leak_one_buffer (train.c:120), module h.*.attn, 8 blocks");
+	json_t *o = json_answer(a);
+	CHECK_STR(STR(o, "leaks.0.module"), "h.*.attn");
+	CHECK_STR(STR(o, "by"), "site");
+	CHECK(!json_object_get(o, "growth"));
+	json_decref(o);
+	analysis_free(a);
+
+	by_module.by = LEAKS_BY_MODULE;
+	a = leaks_new(&by_module);
+	run(a, 6, leaks_in_layers);
+	CHECK_HAS(
+		text_answer(a, false),
+		"h.*.attn holds 8.00 MiB of device 0 more than before step 2, 2.00 MiB per step on "
+		"average, 2 x 4.00 MiB, from leak_one_buffer (train.c:120) (process 10).");
+	o = json_answer(a);
+	CHECK_INT(NUM(o, "growth.0.bytes"), 8 * MIB);
+	CHECK_INT(NUM(o, "growth.0.bytes_per_step"), 2 * MIB);
+	CHECK_STR(STR(o, "growth.0.groups.0.name"), "h.*.attn");
+	CHECK_STR(STR(o, "growth.0.groups.0.lines.0.where"), "leak_one_buffer (train.c:120)");
+	json_decref(o);
+	analysis_free(a);
+}
+
+TEST(leaks, by_line_add_up_what_several_ways_lead_to)
+{
+	struct leaks_options by_line = {.min_bytes = UINT64_MAX, .by = LEAKS_BY_LINE};
+	struct analysis *a = leaks_new(&by_line);
+
+	from_step = 3;
+	run(a, 17, leaks_in_steps);
+	CHECK_HAS(text_answer(a, false), "leak_one_buffer (train.c:120) holds ");
+	json_t *o = json_answer(a);
+	CHECK_STR(STR(o, "growth.0.by"), "line");
+	CHECK_INT(NUM(o, "growth.0.groups.0.bytes"), NUM(o, "leaks.0.bytes"));
+	json_decref(o);
+	analysis_free(a);
+}
+
+TEST(leaks, without_modules_say_how_to_have_them)
+{
+	struct leaks_options by_module = {.min_bytes = UINT64_MAX, .by = LEAKS_BY_MODULE};
+	struct analysis *a = leaks_new(&by_module);
+
+	from_step = 3;
+	run(a, 17, leaks_in_steps);
+	CHECK_HAS(text_answer(a, false), "in every step: leak_one_buffer (train.c:120)");
+	CHECK_HAS(text_answer(a, false), "No module is known of it");
+	analysis_free(a);
 }

@@ -1,0 +1,306 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/* sonde timeline: what all ranks did, in one file for a viewer. */
+#include <errno.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/containers/intern.h"
+#include "base/mem.h"
+#include "base/text/number_read.h"
+#include "base/text/number_words.h"
+#include "base/text/printable.h"
+#include "cli/command.h"
+#include "timeline/timeline.h"
+
+#define RANKS_MAX (1u << 20)
+
+struct timeline_command {
+	unsigned format;
+	const char *output;
+	const char *from, *to, *ranks;
+	bool json;
+};
+
+static const char *const formats[] = {"perfetto", "json", NULL};
+
+/* --- options --- */
+
+/* "0-3,8" */
+static int read_ranks(const char *text, bool **out, size_t *n, struct err *err)
+{
+	const char *item;
+	size_t len;
+
+	*out = xcalloc(RANKS_MAX, sizeof(**out));
+	*n = RANKS_MAX;
+	while (command_next_item(&text, &item, &len)) {
+		const char *dash = memchr(item, '-', len);
+		size_t first_len = dash ? (size_t)(dash - item) : len;
+		int64_t first, last;
+
+		if (!number_read(item, first_len, &first) || first < 0 || first >= RANKS_MAX)
+			goto bad;
+		last = first;
+		if (dash && (!number_read(dash + 1, len - first_len - 1, &last) || last < first ||
+			     last >= RANKS_MAX))
+			goto bad;
+		for (int64_t i = first; i <= last; i++)
+			(*out)[i] = true;
+		continue;
+	bad:
+		return err_set(err, -EINVAL, "invalid ranks '%.*s': expected numbers as in 0-3,8",
+			       (int)(len < 60 ? len : 60), item);
+	}
+	return 0;
+}
+
+static int read_time(const char *what, const char *text, uint64_t *out, struct err *err)
+{
+	int64_t ns;
+
+	if (!text)
+		return 0;
+	if (!number_read(text, strlen(text), &ns) || ns <= 0)
+		return err_set(err, -EINVAL,
+			       "invalid time '%.60s' of --%s: expected nanoseconds since 1970, as "
+			       "`sonde mem show --json` prints them",
+			       text, what);
+	*out = (uint64_t)ns;
+	return 0;
+}
+
+static bool is_gzip_name(const char *path)
+{
+	size_t n = strlen(path);
+
+	return n > 3 && !strcmp(path + n - 3, ".gz");
+}
+
+/* "node5=/data/node5": what lies there is of that host. A path that exists is a path. */
+static struct timeline_source read_source(const char *word)
+{
+	const char *equals = strchr(word, '=');
+	struct stat st;
+
+	if (!equals || equals == word || memchr(word, '/', (size_t)(equals - word)) ||
+	    stat(word, &st) == 0)
+		return (struct timeline_source){NULL, word};
+	struct buf name = {0};
+	text_add_printable(&name, word, (size_t)(equals - word));
+	struct timeline_source s = {intern(name.data, name.len), equals + 1};
+	buf_release(&name);
+	return s;
+}
+
+/* Before the output is replaced. */
+static int check_sources(const struct args *a, struct err *err)
+{
+	struct stat st;
+
+	for (int i = 0; i < a->nwords; i++) {
+		struct timeline_source s = read_source(a->words[i]);
+
+		if (stat(s.path, &st) < 0)
+			return err_sys(err, -errno, "cannot open '%s'", s.path);
+	}
+	return 0;
+}
+
+/* --- the answer --- */
+
+static void print_notes(const struct command *cmd, struct buf *notes)
+{
+	struct buf text = {0};
+
+	for (const char *line = buf_str(notes); *line;) {
+		size_t n = strcspn(line, "\n");
+
+		buf_clear(&text);
+		text_add_printable(&text, line, n);
+		fprintf(stderr, "%s: note: %s\n", cmd->spec.name, buf_str(&text));
+		line += n + (line[n] != '\0');
+	}
+	buf_release(&text);
+}
+
+static json_t *counts_json(const struct timeline_command *o, const struct timeline_counts *c)
+{
+	return json_pack("{s:s, s:s, s:I, s:i, s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}",
+			 "output", o->output, "format", formats[o->format], "bytes",
+			 (json_int_t)c->bytes, "processes", (int)c->processes, "tracks",
+			 (int)c->tracks, "slices", (json_int_t)c->slices, "instants",
+			 (json_int_t)c->instants, "counters", (json_int_t)c->counters, "arrows",
+			 (json_int_t)c->arrows, "outside", (json_int_t)c->outside, "left_out",
+			 (json_int_t)c->left_out, "first_ns", (json_int_t)c->first_ns, "last_ns",
+			 (json_int_t)c->last_ns);
+}
+
+static void print_counts(const struct timeline_command *o, const struct timeline_counts *c)
+{
+	struct buf t = {0};
+
+	buf_add_str(&t, "sonde timeline: ");
+	buf_addf(&t, "%u process%s in ", c->processes, c->processes == 1 ? "" : "es");
+	words_time(&t, c->last_ns - c->first_ns);
+	buf_add_str(&t, ": ");
+	words_of(&t, c->slices, "slice");
+	buf_add_str(&t, ", ");
+	words_of(&t, c->counters, "counter value");
+	buf_add_str(&t, ", ");
+	words_of(&t, c->instants, "instant");
+	if (c->left_out) {
+		buf_add_str(&t, "\nsonde timeline: ");
+		words_of(&t, c->left_out, "slice");
+		buf_add_str(&t, " left out: too many overlap there");
+	}
+	buf_addf(&t, "\nsonde timeline: wrote '%s' (", o->output);
+	words_bytes(&t, c->bytes);
+	buf_addf(&t, "); open it at https://ui.perfetto.dev%s\n",
+		 o->format ? " or in chrome://tracing" : "");
+	fputs(buf_str(&t), stderr);
+	buf_release(&t);
+}
+
+static int write_timeline(const struct command *cmd, struct args *a, struct timeline_command *o,
+			  struct timeline_options *t)
+{
+	struct timeline_counts counts = {0};
+	struct timeline *timeline;
+	struct buf notes = {0};
+	struct err err = {0}, closed = {0};
+	int r = check_sources(a, &err);
+
+	if (r == 0)
+		r = timeline_new(t, &timeline, &err);
+	if (r < 0)
+		return command_fail(cmd, &err, EXIT_FAILED);
+	for (int i = 0; i < a->nwords && r == 0; i++) {
+		struct timeline_source s = read_source(a->words[i]);
+
+		r = timeline_read(timeline, &s, &notes, &err);
+	}
+	int end = timeline_close(timeline, &counts, &closed);
+	if (r == 0 && end < 0) {
+		err = closed;
+		r = end;
+	}
+	if (r == 0 && !counts.slices && !counts.counters && !counts.instants)
+		r = err_set(&err, -ENODATA,
+			    counts.outside ? "nothing is in the time or of the ranks that "
+					     "were asked for"
+					   : "there is nothing to show in these files");
+	print_notes(cmd, &notes);
+	buf_release(&notes);
+	if (r < 0)
+		return command_fail(cmd, &err, EXIT_FAILED);
+	if (o->json)
+		return command_print_json(cmd, counts_json(o, &counts));
+	print_counts(o, &counts);
+	return EXIT_DONE;
+}
+
+static int timeline_run(const struct command *cmd, int argc, char **argv)
+{
+	struct timeline_command o = {0};
+	struct timeline_options t = {0};
+	struct args a = {.target = &o};
+	struct err err = {0};
+	bool *ranks = NULL;
+	int status = command_parse(cmd, &a, argc, argv);
+
+	if (status < 0) {
+		if (!o.output)
+			o.output = o.format ? "timeline.json" : "timeline.pftrace";
+		t.path = o.output;
+		t.json = o.format == 1;
+		t.gzip = is_gzip_name(o.output);
+		if (read_time("from", o.from, &t.from_ns, &err) < 0 ||
+		    read_time("to", o.to, &t.to_ns, &err) < 0 ||
+		    (o.ranks && read_ranks(o.ranks, &ranks, &t.nranks, &err) < 0)) {
+			status = command_fail(cmd, &err, EXIT_USAGE);
+		} else {
+			t.ranks = ranks;
+			status = write_timeline(cmd, &a, &o, &t);
+		}
+	}
+	free(ranks);
+	args_release(&a);
+	return status;
+}
+
+static const struct opt options[] = {
+	COMMAND_HELP_OPTION,
+	{.group = "Output options",
+	 .name = "output",
+	 .letters = "o",
+	 .kind = OPT_TEXT,
+	 .arg = "FILE",
+	 .offset = offsetof(struct timeline_command, output),
+	 .default_text = "timeline.pftrace, timeline.json",
+	 .help = "The file; it is replaced. A name that ends with .gz: compressed."},
+	{.name = "format",
+	 .kind = OPT_CHOICE,
+	 .arg = "FORMAT",
+	 .choices = formats,
+	 .offset = offsetof(struct timeline_command, format),
+	 .default_text = "perfetto",
+	 .help = "perfetto (protobuf: small, and quick to open), or json (a Chrome trace, which "
+		 "HTA, TensorBoard and chrome://tracing read)."},
+	{.name = "json",
+	 .kind = OPT_FLAG,
+	 .offset = offsetof(struct timeline_command, json),
+	 .help = "Print what was written as JSON."},
+	{.group = "What is shown",
+	 .name = "ranks",
+	 .kind = OPT_TEXT,
+	 .arg = "0-3,8",
+	 .offset = offsetof(struct timeline_command, ranks),
+	 .default_text = "all processes",
+	 .help = "Only processes of these ranks."},
+	{.name = "from",
+	 .kind = OPT_TEXT,
+	 .arg = "NS",
+	 .offset = offsetof(struct timeline_command, from),
+	 .help = "Leave out what ended before this time, in nanoseconds since 1970."},
+	{.name = "to",
+	 .kind = OPT_TEXT,
+	 .arg = "NS",
+	 .offset = offsetof(struct timeline_command, to),
+	 .help = "Leave out what began after this time."},
+	OPT_END,
+};
+
+static const char *const usage[] = {"[options] [HOST=]PATH…", NULL};
+
+static const struct args_example examples[] = {
+	{"memory of a recording and the kernels of a monitor",
+	 "sonde timeline memscopeDumpResults /tmp/monitor"},
+	{"with a trace of PyTorch's profiler", "sonde timeline rec/ kineto_rank0.json"},
+	{"of two hosts", "sonde timeline -o job.pftrace node1=/data/node1 node2=/data/node2"},
+	{NULL, NULL},
+};
+
+const struct command cmd_timeline = {
+	.name = "timeline",
+	.page = "sonde-timeline",
+	.spec = {.name = "sonde timeline",
+		 .summary = "memory, kernels, calls, marks and stacks of all ranks in one timeline",
+		 .description =
+			 "Merges what was recorded into one file for ui.perfetto.dev: memory "
+			 "recordings and dumps (a counter for each pool, steps, marks, out of "
+			 "memory), files of activities (kernels, communication and copies by "
+			 "stream, with arrows from the calls that launched them), traces of "
+			 "`dyno nputrace` and `gputrace`, of `sonde stack` and of PyTorch's "
+			 "profiler. A PATH is such a file, or a directory that is searched for "
+			 "them. Times are those of the wall clock, which all files of a host "
+			 "share; between hosts they are as exact as their clocks agree.",
+		 .usage = usage,
+		 .options = options,
+		 .examples = examples,
+		 .min_words = 1,
+		 .max_words = -1},
+	.run = timeline_run,
+};

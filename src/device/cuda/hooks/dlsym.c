@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * dlsym() and dlvsym() of the job. All but the names of the driver are passed on by a jump: the C
+ * library finds out who has asked by the return address, which RTLD_NEXT and RTLD_DEFAULT need.
+ *
+ *	job:  call dlsym --> pick(handle, name) ---- not ours: jump to the next dlsym
+ *	                        |
+ *	                        names of the driver: next_dlsym(), and what stands for the result
+ *
+ * The next one is the C library's, or that of another library that does the same. To find it without
+ * being found itself, the C library's own is looked up in its symbol table.
+ */
+#include "device/cuda/hooks/hooks.h"
+
+#include <dlfcn.h>
+#include <elf.h>
+#include <link.h>
+#include <stdatomic.h>
+#include <string.h>
+
+typedef void *(*dlsym_fn)(void *handle, const char *name);
+typedef void *(*dlvsym_fn)(void *handle, const char *name, const char *version);
+
+/* --- the C library's --- */
+
+struct symbols {
+	const ElfW(Sym) * table;
+	const char *strings;
+	const uint32_t *hash; /* DT_GNU_HASH */
+	ElfW(Addr) base;
+};
+
+static uint32_t hash_name(const char *s)
+{
+	uint32_t h = 5381;
+
+	for (; *s; s++)
+		h = h * 33 + (uint8_t)*s;
+	return h;
+}
+
+/* DT_GNU_HASH: buckets, first symbol, words of the filter, shift; filter, buckets, chains. */
+static void *find_symbol(const struct symbols *s, const char *name)
+{
+	uint32_t nbuckets = s->hash[0], first = s->hash[1], hash = hash_name(name);
+	const uint32_t *buckets =
+		s->hash + 4 + (size_t)s->hash[2] * (sizeof(ElfW(Addr)) / sizeof(uint32_t));
+	const uint32_t *chains = buckets + nbuckets;
+	uint32_t i = nbuckets ? buckets[hash % nbuckets] : 0;
+
+	for (; i >= first && i; i++) {
+		const ElfW(Sym) *sym = &s->table[i];
+		uint32_t h = chains[i - first];
+
+		if ((h | 1) == (hash | 1) && sym->st_shndx != SHN_UNDEF &&
+		    ELF64_ST_TYPE(sym->st_info) == STT_FUNC &&
+		    !strcmp(s->strings + sym->st_name, name))
+			return (void *)(s->base + sym->st_value);
+		if (h & 1)
+			break;
+	}
+	return NULL;
+}
+
+static bool read_symbols(const struct dl_phdr_info *info, struct symbols *s)
+{
+	const ElfW(Dyn) *d = NULL;
+
+	for (size_t i = 0; i < info->dlpi_phnum; i++)
+		if (info->dlpi_phdr[i].p_type == PT_DYNAMIC)
+			d = (const ElfW(Dyn) *)(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr);
+	s->base = info->dlpi_addr;
+	for (; d && d->d_tag != DT_NULL; d++) {
+		ElfW(Addr) at = d->d_un.d_ptr >= s->base ? d->d_un.d_ptr : s->base + d->d_un.d_ptr;
+
+		if (d->d_tag == DT_SYMTAB)
+			s->table = (const void *)at;
+		else if (d->d_tag == DT_STRTAB)
+			s->strings = (const void *)at;
+		else if (d->d_tag == DT_GNU_HASH)
+			s->hash = (const void *)at;
+	}
+	return s->table && s->strings && s->hash;
+}
+
+struct search {
+	dlsym_fn dlsym;
+	dlvsym_fn dlvsym;
+};
+
+static int search_object(struct dl_phdr_info *info, size_t size, void *arg)
+{
+	struct search *found = arg;
+	struct symbols s = {0};
+	const char *slash = info->dlpi_name ? strrchr(info->dlpi_name, '/') : NULL;
+	const char *name = slash ? slash + 1 : info->dlpi_name;
+
+	(void)size;
+	if (!name || (strncmp(name, "libc.so", 7) != 0 && strncmp(name, "libdl.so", 8) != 0) ||
+	    !read_symbols(info, &s))
+		return 0;
+	if (!found->dlsym)
+		found->dlsym = (dlsym_fn)find_symbol(&s, "dlsym");
+	if (!found->dlvsym)
+		found->dlvsym = (dlvsym_fn)find_symbol(&s, "dlvsym");
+	return found->dlsym && found->dlvsym;
+}
+
+/* --- the next --- */
+
+/* Read by the code below, which jumps there. */
+__attribute__((visibility("hidden"))) _Atomic(dlsym_fn) sonde_next_dlsym;
+__attribute__((visibility("hidden"))) _Atomic(dlvsym_fn) sonde_next_dlvsym;
+
+/* Also by the first call, which may come before any constructor of ours. */
+__attribute__((constructor)) static void find_next(void)
+{
+	struct search libc = {NULL, NULL};
+
+	dl_iterate_phdr(search_object, &libc);
+	if (!libc.dlsym || !libc.dlvsym)
+		return;
+	dlsym_fn next = (dlsym_fn)libc.dlsym(RTLD_NEXT, "dlsym");
+	dlvsym_fn nextv = (dlvsym_fn)libc.dlsym(RTLD_NEXT, "dlvsym");
+	(void)dlerror();
+	atomic_store(&sonde_next_dlvsym, nextv && !is_our_code(nextv) ? nextv : libc.dlvsym);
+	atomic_store(&sonde_next_dlsym, next && !is_our_code(next) ? next : libc.dlsym);
+}
+
+void *next_dlsym(void *handle, const char *name)
+{
+	dlsym_fn next = atomic_load_explicit(&sonde_next_dlsym, memory_order_acquire);
+
+	return next ? next(handle, name) : NULL;
+}
+
+/* --- names of the driver --- */
+
+/* What the code below gets in two registers. */
+struct picked {
+	void *result;
+	uint64_t done; /* 0: jump to the next one */
+};
+
+/*
+ * RTLD_NEXT is passed on: who asks for what comes behind it gets ours, if we come behind it.
+ * RTLD_DEFAULT finds our exports, also where there is no driver: then the answer is that there is
+ * none.
+ */
+static struct picked pick(void *handle, const char *name, void *result)
+{
+	int export = find_export(name);
+
+	if (export < 0 || handle == RTLD_NEXT)
+		return (struct picked){NULL, 0};
+	if (handle == RTLD_DEFAULT && !has_real(export))
+		return (struct picked){next_dlsym(RTLD_NEXT, name), 1};
+	if (handle == RTLD_DEFAULT)
+		return (struct picked){NULL, 0};
+	if (result && is_our_code(result) && !has_real(export)) /* a handle of the whole program */
+		return (struct picked){next_dlsym(RTLD_NEXT, name), 1};
+	void *ours = hand_out(name, result);
+	if (result)
+		(void)dlerror(); /* of what we have looked for meanwhile */
+	return (struct picked){ours, result != NULL};
+}
+
+static bool is_drivers(const char *name)
+{
+	return name && name[0] == 'c' && name[1] == 'u' && find_export(name) >= 0;
+}
+
+struct picked sonde_pick(void *handle, const char *name)
+	__attribute__((used, visibility("hidden")));
+struct picked sonde_pick(void *handle, const char *name)
+{
+	if (__builtin_expect(!atomic_load_explicit(&sonde_next_dlsym, memory_order_acquire), 0))
+		find_next();
+	if (__builtin_expect(!is_drivers(name), 1))
+		return (struct picked){NULL, 0};
+	bool special = handle == RTLD_NEXT || handle == RTLD_DEFAULT;
+	return pick(handle, name, special ? NULL : next_dlsym(handle, name));
+}
+
+struct picked sonde_pick_version(void *handle, const char *name, const char *version)
+	__attribute__((used, visibility("hidden")));
+struct picked sonde_pick_version(void *handle, const char *name, const char *version)
+{
+	if (__builtin_expect(!atomic_load_explicit(&sonde_next_dlvsym, memory_order_acquire), 0))
+		find_next();
+	dlvsym_fn next = atomic_load_explicit(&sonde_next_dlvsym, memory_order_acquire);
+	if (__builtin_expect(!is_drivers(name) || !next, 1))
+		return (struct picked){NULL, 0};
+	bool special = handle == RTLD_NEXT || handle == RTLD_DEFAULT;
+	return pick(handle, name, special ? NULL : next(handle, name, version));
+}
+
+/* --- the functions that the job calls --- */
+
+#if defined(__aarch64__)
+#	define LIBC_VERSION "GLIBC_2.17"
+#	define ENTRY(name, pick, next)                                                            \
+		__asm__(".text\n.globl " name "\n.type " name ",%function\n.p2align 4\n" name      \
+			":\n.cfi_startproc\n hint #34\n stp x29, x30, [sp, #-48]!\n"               \
+			".cfi_def_cfa_offset 48\n.cfi_offset 29, -48\n.cfi_offset 30, -40\n"       \
+			" mov x29, sp\n stp x0, x1, [sp, #16]\n str x2, [sp, #32]\n"               \
+			" bl " pick "\n cbnz x1, 1f\n ldp x0, x1, [sp, #16]\n ldr x2, [sp, #32]\n" \
+			" ldp x29, x30, [sp], #48\n.cfi_remember_state\n.cfi_restore 29\n"         \
+			".cfi_restore 30\n.cfi_def_cfa_offset 0\n"                                 \
+			" adrp x16, " next "\n ldr x16, [x16, #:lo12:" next "]\n br x16\n"         \
+			"1:\n.cfi_restore_state\n ldp x29, x30, [sp], #48\n.cfi_restore 29\n"      \
+			".cfi_restore 30\n.cfi_def_cfa_offset 0\n ret\n.cfi_endproc\n.size " name  \
+			", .-" name "\n")
+#else
+#	define LIBC_VERSION "GLIBC_2.2.5"
+#	define ENTRY(name, pick, next)                                                            \
+		__asm__(".text\n.globl " name "\n.type " name ",@function\n.p2align 4\n" name      \
+			":\n.cfi_startproc\n endbr64\n push %rdi\n.cfi_adjust_cfa_offset 8\n"      \
+			" push %rsi\n.cfi_adjust_cfa_offset 8\n push %rdx\n"                       \
+			".cfi_adjust_cfa_offset 8\n call " pick "\n test %rdx, %rdx\n"             \
+			" jne 1f\n pop %rdx\n.cfi_adjust_cfa_offset -8\n pop %rsi\n"               \
+			".cfi_adjust_cfa_offset -8\n pop %rdi\n.cfi_adjust_cfa_offset -8\n"        \
+			" mov " next "(%rip), %rax\n jmp *%rax\n1:\n.cfi_adjust_cfa_offset 24\n"   \
+			" add $24, %rsp\n.cfi_adjust_cfa_offset -24\n "                            \
+			"ret\n.cfi_endproc\n.size " name ", .-" name "\n")
+#endif
+#define LATER_VERSION "GLIBC_2.34"
+
+/* Programs that were linked before glibc 2.34 ask for the older version of the name. */
+ENTRY("sonde_job_dlsym", "sonde_pick", "sonde_next_dlsym");
+ENTRY("sonde_job_dlsym_later", "sonde_pick", "sonde_next_dlsym");
+ENTRY("sonde_job_dlvsym", "sonde_pick_version", "sonde_next_dlvsym");
+ENTRY("sonde_job_dlvsym_later", "sonde_pick_version", "sonde_next_dlvsym");
+__asm__(".symver sonde_job_dlsym,dlsym@" LIBC_VERSION);
+__asm__(".symver sonde_job_dlsym_later,dlsym@@" LATER_VERSION);
+__asm__(".symver sonde_job_dlvsym,dlvsym@" LIBC_VERSION);
+__asm__(".symver sonde_job_dlvsym_later,dlvsym@@" LATER_VERSION);

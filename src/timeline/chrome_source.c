@@ -1,0 +1,494 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * Chrome traces: those of `sonde stack`, of nputrace, and of PyTorch's profiler (Kineto). Their events
+ * are in any order, so a first reading notes where each event lies and when it was, and the second one
+ * takes them in order of time: 40 bytes for each event are kept meanwhile.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <xxhash.h>
+#include <zlib.h>
+
+#include "base/containers/hmap.h"
+#include "base/containers/intern.h"
+#include "base/fs.h"
+#include "base/mem.h"
+#include "formats/chrome_trace/scan.h"
+#include "timeline/timeline_impl.h"
+
+#define COPY_BYTES (256u << 10)
+
+/* A pid of the trace: a process, or one of its devices. */
+struct trace_process {
+	int64_t pid;
+	char *name, *labels;
+	int32_t rank; /* -1 */
+	bool is_device;
+	uint64_t events;
+	struct timeline_process *process;
+	uint32_t number;
+};
+
+struct trace_thread {
+	size_t process;
+	int64_t tid;
+	char *name;
+	bool is_python, is_counter;
+	struct timeline_track *track;
+};
+
+struct trace_event {
+	int64_t ts_ns;
+	int64_t dur_ns;
+	uint64_t offset;
+	uint32_t len;
+	uint32_t thread;
+	char ph;
+};
+
+struct chrome_source {
+	struct timeline *t;
+	const struct timeline_source *from;
+	int fd;
+	struct trace_process *processes;
+	size_t nprocesses, cap_processes;
+	struct trace_thread *threads;
+	size_t nthreads, cap_threads;
+	struct hmap process_of, thread_of;
+	struct trace_event *events;
+	size_t nevents, cap_events;
+	int32_t rank; /* of the file; -1 */
+	int64_t base_ns;
+	bool has_base;
+	uint64_t bad;
+};
+
+static int32_t rank_in(const char *text)
+{
+	const char *at = text ? strstr(text, "rank ") : NULL;
+	long rank = at && at[5] >= '0' && at[5] <= '9' ? strtol(at + 5, NULL, 10) : -1;
+
+	return rank >= 0 && rank < 1 << 24 ? (int32_t)rank : -1;
+}
+
+/* --- the first reading --- */
+
+static size_t find_process(struct chrome_source *s, int64_t pid)
+{
+	uint64_t at = hmap_get(&s->process_of, (uint64_t)pid);
+
+	if (at != HMAP_NONE)
+		return (size_t)at;
+	s->processes =
+		xgrow(s->processes, &s->cap_processes, s->nprocesses + 1, sizeof(*s->processes));
+	s->processes[s->nprocesses] =
+		(struct trace_process){.pid = pid, .rank = -1, .number = (uint32_t)s->nprocesses};
+	hmap_put(&s->process_of, (uint64_t)pid, s->nprocesses);
+	return s->nprocesses++;
+}
+
+static size_t find_thread(struct chrome_source *s, int64_t pid, int64_t tid, const char *counter)
+{
+	const uint64_t key[] = {(uint64_t)pid, (uint64_t)tid, (uintptr_t)counter};
+	uint64_t hash = XXH3_64bits(key, sizeof(key)), at = hmap_get(&s->thread_of, hash);
+
+	if (at != HMAP_NONE)
+		return (size_t)at;
+	size_t process = find_process(s, pid);
+	s->threads = xgrow(s->threads, &s->cap_threads, s->nthreads + 1, sizeof(*s->threads));
+	s->threads[s->nthreads] = (struct trace_thread){.process = process,
+							.tid = tid,
+							.is_counter = counter != NULL,
+							.name = counter ? xstrdup(counter) : NULL};
+	hmap_put(&s->thread_of, hash, s->nthreads);
+	return s->nthreads++;
+}
+
+/* Ids are numbers, or texts such as "Spans". */
+static int64_t read_id(const json_t *v)
+{
+	const char *text = json_string_value(v);
+	char *end;
+
+	if (json_is_integer(v))
+		return json_integer_value(v);
+	if (!text)
+		return 0;
+	long long n = strtoll(text, &end, 10);
+	return *text && !*end ? n : (int64_t)(XXH3_64bits(text, strlen(text)) >> 24);
+}
+
+static bool read_us(const json_t *v, int64_t *out_ns)
+{
+	double us = json_number_value(v);
+
+	if (!json_is_number(v) || !isfinite(us) || fabs(us) > 9e15)
+		return false;
+	*out_ns = (int64_t)llround(us * 1000.0);
+	return true;
+}
+
+static void take_name(char **to, const char *text)
+{
+	if (!text)
+		return;
+	free(*to);
+	*to = xstrdup(text);
+}
+
+static void read_meta(struct chrome_source *s, const json_t *event, int64_t pid, int64_t tid)
+{
+	const char *what = json_string_value(json_object_get(event, "name"));
+	const json_t *args = json_object_get(event, "args");
+	const char *name = json_string_value(json_object_get(args, "name"));
+
+	if (!what)
+		return;
+	size_t process = find_process(s, pid);
+	if (!strcmp(what, "process_name")) {
+		take_name(&s->processes[process].name, name);
+	} else if (!strcmp(what, "process_labels")) {
+		take_name(&s->processes[process].labels,
+			  json_string_value(json_object_get(args, "labels")));
+	} else if (!strcmp(what, "thread_name")) {
+		size_t thread = find_thread(s, pid, tid, NULL);
+
+		take_name(&s->threads[thread].name, name);
+	}
+}
+
+static int note_event(void *arg, uint64_t offset, const char *text, size_t len)
+{
+	struct chrome_source *s = arg;
+	json_t *event = json_loadb(text, len, 0, NULL);
+	const char *ph = json_string_value(json_object_get(event, "ph"));
+	const char *cat = json_string_value(json_object_get(event, "cat"));
+	const char *name = json_string_value(json_object_get(event, "name"));
+	int64_t pid = read_id(json_object_get(event, "pid"));
+	int64_t tid = read_id(json_object_get(event, "tid"));
+	struct trace_event e = {.offset = offset, .len = (uint32_t)len, .ph = ph ? ph[0] : 0};
+
+	if (!ph) {
+		s->bad++;
+	} else if (*ph == 'M') {
+		read_meta(s, event, pid, tid);
+	} else if (strchr("XBEiIC", *ph) && read_us(json_object_get(event, "ts"), &e.ts_ns)) {
+		bool counter = *ph == 'C' && name;
+
+		(void)read_us(json_object_get(event, "dur"), &e.dur_ns);
+		e.thread = (uint32_t)find_thread(s, pid, counter ? 0 : tid,
+						 counter ? intern(name, strlen(name)) : NULL);
+		struct trace_thread *k = &s->threads[e.thread];
+		k->is_python |= *ph == 'B' || (cat && !strcmp(cat, "python_function"));
+		s->processes[k->process].events++;
+		s->processes[k->process].is_device |=
+			cat && (!strcmp(cat, "kernel") || !strncmp(cat, "gpu_mem", 7));
+		s->events = xgrow(s->events, &s->cap_events, s->nevents + 1, sizeof(*s->events));
+		s->events[s->nevents++] = e;
+	}
+	json_decref(event);
+	return 0;
+}
+
+static int note_member(void *arg, const char *key, size_t key_len, const char *text, size_t len)
+{
+	struct chrome_source *s = arg;
+	json_t *v = json_loadb(text, len, JSON_DECODE_ANY, NULL), *start;
+
+	if (key_len == 19 && !memcmp(key, "baseTimeNanoseconds", 19) && json_is_integer(v)) {
+		s->base_ns = json_integer_value(v);
+		s->has_base = true;
+	} else if (key_len == 15 && !memcmp(key, "distributedInfo", 15)) {
+		const json_t *rank = json_object_get(v, "rank");
+
+		if (json_is_integer(rank) && json_integer_value(rank) >= 0 &&
+		    json_integer_value(rank) < 1 << 24)
+			s->rank = (int32_t)json_integer_value(rank);
+	} else if (key_len == 9 && !memcmp(key, "otherData", 9)) {
+		start = json_object_get(v, "start_realtime_ns");
+		if (json_is_integer(start) && !s->has_base) {
+			s->base_ns = json_integer_value(start);
+			s->has_base = true;
+		}
+	}
+	json_decref(v);
+	return 0;
+}
+
+/* --- whose tracks these are --- */
+
+static struct trace_process *host_of(struct chrome_source *s, const struct trace_process *device)
+{
+	struct trace_process *best = NULL;
+
+	for (size_t i = 0; i < s->nprocesses; i++) {
+		struct trace_process *p = &s->processes[i];
+
+		if (!p->is_device && p->rank == device->rank && p->events &&
+		    (!best || p->events > best->events))
+			best = p;
+	}
+	return best;
+}
+
+/* A trace with its own rank is of one process, whatever pids its events have. */
+static void find_owners(struct chrome_source *s)
+{
+	for (size_t i = 0; i < s->nprocesses; i++) {
+		struct trace_process *p = &s->processes[i];
+		int32_t named = rank_in(p->name);
+
+		p->rank = named >= 0 ? named : s->rank;
+		p->is_device |= p->name && !strncmp(p->name, "device ", 7);
+		p->is_device |= p->labels && !strncmp(p->labels, "GPU ", 4);
+	}
+	for (size_t i = 0; i < s->nprocesses; i++) {
+		struct trace_process *p = &s->processes[i];
+		struct trace_process *host = p->is_device || s->rank >= 0 ? host_of(s, p) : p;
+
+		if (!p->events)
+			continue;
+		host = host ? host : p;
+		p->process = timeline_process(s->t, s->from->host, (uint32_t)host->pid, p->rank,
+					      host->name);
+	}
+}
+
+static struct timeline_track *track_of(struct chrome_source *s, struct trace_thread *k)
+{
+	struct trace_process *p = &s->processes[k->process];
+	struct timeline_place where = {.id = (uint64_t)k->tid};
+	char name[160];
+
+	if (k->track || !p->process)
+		return k->track;
+	if (k->is_counter) {
+		where.group = GROUP_COUNTERS;
+		where.kind = TRACK_COUNTER;
+		where.id = XXH3_64bits(k->name, strlen(k->name)) + (uint64_t)p->pid;
+	} else if (p->is_device) {
+		where.group = GROUP_FILE;
+		where.number = p->number;
+		const char *label = p->labels && !strncmp(p->labels, "GPU ", 4) ? p->labels
+				    : p->name					? p->name
+										: "device";
+		where.group_name = intern(label, strlen(label));
+	} else {
+		where.group = k->is_python ? GROUP_PYTHON : GROUP_HOST;
+		where.order = 1;
+		where.id ^= (uint64_t)p->pid << 32;
+	}
+	if (k->name)
+		snprintf(name, sizeof(name), "%.150s", k->name);
+	else
+		snprintf(name, sizeof(name), "thread %lld", (long long)k->tid);
+	return k->track = timeline_track(p->process, &where, name);
+}
+
+/* --- the second reading --- */
+
+static int by_time(const void *pa, const void *pb)
+{
+	const struct trace_event *a = pa, *b = pb;
+
+	if (a->ts_ns != b->ts_ns)
+		return a->ts_ns < b->ts_ns ? -1 : 1;
+	if (a->dur_ns != b->dur_ns)
+		return a->dur_ns > b->dur_ns ? -1 : 1;
+	return a->offset < b->offset ? -1 : 1;
+}
+
+static unsigned read_args(json_t *args, struct chrome_arg *out, uint64_t *out_correlation)
+{
+	const char *key;
+	json_t *v;
+	unsigned n = 0;
+
+	json_object_foreach(args, key, v)
+	{
+		struct chrome_arg a = {.key = intern(key, strlen(key))};
+
+		if (!strcmp(key, "correlation") && json_is_integer(v))
+			*out_correlation = (uint64_t)json_integer_value(v);
+		if (n == TIMELINE_MAX_ARGS)
+			continue;
+		if (json_is_integer(v)) {
+			a.type = CHROME_INT;
+			a.i = json_integer_value(v);
+		} else if (json_is_real(v)) {
+			a.type = CHROME_FLOAT;
+			a.f = json_real_value(v);
+		} else if (json_is_string(v) && json_string_length(v) < 200) {
+			a.type = CHROME_TEXT;
+			a.text = intern(json_string_value(v), json_string_length(v));
+		} else {
+			continue;
+		}
+		out[n++] = a;
+	}
+	return n;
+}
+
+static void put_counters(struct timeline_track *k, uint64_t ns, json_t *args)
+{
+	const char *key;
+	json_t *v;
+
+	json_object_foreach(args, key, v) if (json_is_number(v))
+	{
+		timeline_counter(k, ns, json_number_value(v));
+		return; /* a track has one value */
+	}
+}
+
+static void put_event(struct chrome_source *s, const struct trace_event *e, json_t *event)
+{
+	struct trace_thread *thread = &s->threads[e->thread];
+	struct timeline_track *k = track_of(s, thread);
+	const char *name = json_string_value(json_object_get(event, "name"));
+	const char *cat = json_string_value(json_object_get(event, "cat"));
+	json_t *args = json_object_get(event, "args");
+	struct chrome_arg list[TIMELINE_MAX_ARGS];
+	uint64_t correlation = 0, ns = (uint64_t)(s->base_ns + e->ts_ns);
+	struct timeline_event out = {.args = list};
+
+	if (!k)
+		return;
+	out.name = name ? intern(name, strlen(name)) : "";
+	out.category = cat ? intern(cat, strlen(cat)) : NULL;
+	out.nargs = read_args(args, list, &correlation);
+	if (e->ph == 'C') {
+		put_counters(k, ns, args);
+	} else if (e->ph == 'B') {
+		timeline_begin(k, ns, &out);
+	} else if (e->ph == 'E') {
+		timeline_end(k, ns);
+	} else if (e->ph == 'X') {
+		out.flow_end = s->processes[thread->process].is_device;
+		if (correlation && cat && (out.flow_end || !strncmp(cat, "cuda_", 5)))
+			out.flow =
+				timeline_flow(s->processes[thread->process].process, correlation);
+		timeline_slice(k, ns, ns + (uint64_t)(e->dur_ns > 0 ? e->dur_ns : 0), &out);
+	} else {
+		timeline_instant(k, ns, &out);
+	}
+}
+
+static int put_events(struct chrome_source *s, struct err *err)
+{
+	struct buf text = {0};
+	int r = 0;
+
+	if (s->nevents)
+		qsort(s->events, s->nevents, sizeof(*s->events), by_time);
+	for (size_t i = 0; i < s->nevents && r == 0; i++) {
+		const struct trace_event *e = &s->events[i];
+
+		buf_clear(&text);
+		if (fs_read_at(s->fd, buf_room(&text, e->len), e->len, e->offset) !=
+		    (ssize_t)e->len) {
+			r = err_set(err, -EIO, "it has changed while it was read");
+			break;
+		}
+		json_t *event = json_loadb(text.data, e->len, 0, NULL);
+		if (event)
+			put_event(s, e, event);
+		json_decref(event);
+	}
+	buf_release(&text);
+	return r;
+}
+
+/* --- files --- */
+
+/* The text of a compressed file, in one without a name beside the output. */
+static int expand_file(const char *output, int fd, struct err *err)
+{
+	char *path = xasprintf("%s.%d.tmp", output, (int)getpid());
+	int to = fs_open(path, O_CREAT | O_EXCL | O_RDWR, 0600, err), n = 0;
+	gzFile gz = gzdopen(fd, "rb");
+	struct buf b = {0};
+
+	if (to >= 0)
+		(void)fs_unlink(path, NULL);
+	while (to >= 0 && gz && (n = gzread(gz, buf_room(&b, COPY_BYTES), COPY_BYTES)) > 0) {
+		int r = fs_write_all(to, b.data, (size_t)n, FS_HERE, NULL);
+
+		if (r < 0) {
+			close(to);
+			to = err_sys(err, r, "cannot write a temporary file beside the output");
+		}
+	}
+	if (gz)
+		gzclose(gz);
+	buf_release(&b);
+	free(path);
+	if (to >= 0)
+		lseek(to, 0, SEEK_SET);
+	return to;
+}
+
+static int open_text(struct chrome_source *s, struct err *err)
+{
+	unsigned char magic[2] = {0};
+
+	s->fd = fs_open(s->from->path, O_RDONLY, 0, err);
+	if (s->fd < 0)
+		return s->fd;
+	if (fs_read_at(s->fd, magic, 2, 0) == 2 && magic[0] == 0x1f && magic[1] == 0x8b)
+		s->fd = expand_file(s->t->o.path, s->fd, err);
+	return s->fd < 0 ? s->fd : 0;
+}
+
+static void release_source(struct chrome_source *s)
+{
+	for (size_t i = 0; i < s->nprocesses; i++) {
+		free(s->processes[i].name);
+		free(s->processes[i].labels);
+	}
+	for (size_t i = 0; i < s->nthreads; i++)
+		free(s->threads[i].name);
+	free(s->processes);
+	free(s->threads);
+	free(s->events);
+	hmap_release(&s->process_of);
+	hmap_release(&s->thread_of);
+	if (s->fd >= 0)
+		close(s->fd);
+}
+
+int timeline_read_chrome(struct timeline *t, const struct timeline_source *from, struct buf *notes,
+			 struct err *err)
+{
+	struct chrome_source s = {.t = t, .from = from, .rank = -1};
+	struct chrome_scan_sink sink = {note_event, note_member, &s};
+	struct chrome_scan_result found = {0};
+	struct err why = {0};
+	int r = open_text(&s, err);
+
+	if (r == 0 && (r = chrome_scan(s.fd, &sink, &found, &why)) < 0)
+		err_set(err, r, "'%s': %s", from->path, why.text);
+	if (r == 0 && !s.nevents)
+		r = err_set(err, -ENODATA, "'%s' has no events", from->path);
+	if (r == 0) {
+		find_owners(&s);
+		if (!s.has_base)
+			buf_addf(notes,
+				 "'%s' does not say when it began: its times are taken for those "
+				 "of the wall clock.\n",
+				 from->path);
+		if (found.cut)
+			buf_addf(notes, "'%s' has no end: its writer was killed or still writes.\n",
+				 from->path);
+		if ((r = put_events(&s, &why)) < 0)
+			err_set(err, r, "'%s': %s", from->path, why.text);
+	}
+	release_source(&s);
+	return r;
+}

@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/* Memory recordings and dumps: a counter for each pool, steps, marks, and where memory ran out. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/containers/intern.h"
+#include "base/mem.h"
+#include "memory/analysis/common/blocks.h"
+#include "memory/input/input.h"
+#include "timeline/timeline.h"
+#include "wire/record.h"
+
+/* What is known of a pool's counters; in its `own`. */
+struct pool_tracks {
+	struct timeline_track *allocated, *reserved;
+	uint64_t last_allocated, last_reserved;
+};
+
+struct open_range {
+	uint64_t start_ns;
+	const char *name;
+	struct timeline_track *track;
+};
+
+struct memory_source {
+	struct timeline *t;
+	const char *host;
+	struct processes *processes; /* who they are, of the first reading */
+	struct blocks *blocks;
+	struct buf *notes;
+	struct pool_tracks **pools;
+	size_t npools, cap_pools;
+	struct open_range *ranges;
+	size_t nranges, cap_ranges;
+	struct hmap range_of; /* id to its place in the list */
+};
+
+static struct timeline_process *find_process(struct memory_source *s, uint32_t pid)
+{
+	const struct process_facts *f = processes_find(s->processes, pid);
+
+	return timeline_process(s->t, s->host, pid, f ? f->rank : -1, f ? f->command : NULL);
+}
+
+/* --- counters --- */
+
+static struct timeline_track *pool_track(struct timeline_process *p, const struct block_pool *pool,
+					 const char *what, int32_t part)
+{
+	uint32_t device = pool->device->device;
+	struct timeline_place where = {.group = GROUP_MEMORY,
+				       .order =
+					       (int32_t)(device % 512) * 64 + pool->type * 2 + part,
+				       .id = device,
+				       .kind = TRACK_BYTES};
+	char name[96];
+
+	if (device == DEV_HOST)
+		snprintf(name, sizeof(name), "host %s %s", row_type_text(pool->type, ROW_SEED),
+			 what);
+	else
+		snprintf(name, sizeof(name), "device %u %s %s", device,
+			 row_type_text(pool->type, ROW_SEED), what);
+	return timeline_track(p, &where, name);
+}
+
+static struct pool_tracks *tracks_of(struct memory_source *s, struct block_pool *pool)
+{
+	struct pool_tracks *k = pool->own;
+	struct timeline_process *p;
+
+	if (k)
+		return k;
+	k = xcalloc(1, sizeof(*k));
+	k->last_allocated = k->last_reserved = UINT64_MAX;
+	pool->own = k;
+	LIST_ADD(s->pools, s->npools, s->cap_pools, k);
+	p = find_process(s, pool->process->pid);
+	if (!p)
+		return k;
+	k->allocated = pool_track(p, pool, "allocated", 0);
+	if (!blocks_is_driver(pool->type))
+		k->reserved = pool_track(p, pool, "reserved", 1);
+	return k;
+}
+
+static void put_change(struct timeline_track *k, uint64_t time_ns, uint64_t value, uint64_t *last)
+{
+	if (!k || value == *last)
+		return;
+	*last = value;
+	timeline_counter(k, time_ns, (double)value);
+}
+
+static void put_pool(struct memory_source *s, struct block_pool *pool, uint64_t time_ns)
+{
+	struct pool_tracks *k = tracks_of(s, pool);
+
+	put_change(k->allocated, time_ns, pool->live_bytes, &k->last_allocated);
+	if (pool->reserved)
+		put_change(k->reserved, time_ns, pool->reserved, &k->last_reserved);
+}
+
+/* --- steps, marks, out of memory --- */
+
+static struct timeline_track *step_track(struct timeline_process *p)
+{
+	return timeline_track(p, &(struct timeline_place){.group = GROUP_NONE, .order = 0},
+			      "steps");
+}
+
+static void put_steps(struct memory_source *s, const struct block_change *c, uint64_t time_ns)
+{
+	struct timeline_process *p = find_process(s, c->process->pid);
+	char name[32];
+	int n;
+
+	if (!p)
+		return;
+	if (c->step_ended)
+		timeline_end(step_track(p), time_ns);
+	if (c->step_begun) {
+		n = snprintf(name, sizeof(name), "step %u", c->step_begun);
+		timeline_begin(step_track(p), time_ns,
+			       &(struct timeline_event){.name = intern(name, (size_t)n),
+							.category = "user_annotation"});
+	}
+}
+
+static struct timeline_track *mark_track(struct timeline_process *p, const struct row *row)
+{
+	char name[48];
+
+	snprintf(name, sizeof(name), "thread %u", row->tid);
+	return timeline_track(
+		p, &(struct timeline_place){.group = GROUP_MARKS, .order = 0, .id = row->tid},
+		name);
+}
+
+static const char *row_name(const struct row *row, const char *otherwise)
+{
+	return row->name ? intern(row->name, row->name_len) : otherwise;
+}
+
+/* A range is written when it ends: it may overlap others. */
+static void put_mark(struct memory_source *s, const struct row *row)
+{
+	struct timeline_process *p = find_process(s, row->pid);
+	uint64_t key = row->range ^ (uint64_t)row->pid << 40, at = hmap_get(&s->range_of, key);
+
+	if (!p)
+		return;
+	if (row->type == TYPE_MARK) {
+		struct timeline_event e = {.name = row_name(row, "mark")};
+
+		timeline_instant(mark_track(p, row), row->time_ns, &e);
+	} else if (row->type == TYPE_RANGE_START && row->range) {
+		struct open_range r = {row->time_ns, row_name(row, "range"), mark_track(p, row)};
+
+		hmap_put(&s->range_of, key, s->nranges);
+		LIST_ADD(s->ranges, s->nranges, s->cap_ranges, r);
+	} else if (row->type == TYPE_RANGE_END && at != HMAP_NONE) {
+		struct open_range *r = &s->ranges[at];
+		struct timeline_event e = {.name = r->name, .category = "user_annotation"};
+
+		timeline_slice(r->track, r->start_ns, row->time_ns, &e);
+		hmap_remove(&s->range_of, key);
+		if (!s->range_of.count)
+			s->nranges = 0;
+	}
+}
+
+static void put_oom(struct memory_source *s, const struct row *row)
+{
+	struct timeline_process *p = find_process(s, row->pid);
+	struct chrome_arg args[2];
+	uint64_t size;
+	unsigned n = 0;
+
+	if (!p)
+		return;
+	if (row_number(row, ATTR_REQ_SIZE, &size) || row_number(row, ATTR_SIZE, &size))
+		args[n++] =
+			(struct chrome_arg){"requested bytes", CHROME_INT, {.i = (int64_t)size}};
+	if (row->device < DEV_NONE)
+		args[n++] = (struct chrome_arg){"device", CHROME_INT, {.i = row->device}};
+	timeline_instant(
+		timeline_track(p, &(struct timeline_place){.group = GROUP_NONE, .order = 1},
+			       "out of memory"),
+		row->time_ns,
+		&(struct timeline_event){.name = "out of memory", .args = args, .nargs = n});
+}
+
+static void take_row(void *arg, const struct row *row)
+{
+	struct memory_source *s = arg;
+	struct block_change c;
+	enum block_what what = blocks_add(s->blocks, row, &c);
+
+	if (what == BLOCKS_ALLOC || what == BLOCKS_FREE)
+		put_pool(s, c.pool, row->time_ns);
+	if (c.step_ended || c.step_begun)
+		put_steps(s, &c, row->time_ns);
+	if (row->event == ROW_MSTX)
+		put_mark(s, row);
+	else if (row->type == TYPE_OOM_TRIGGER)
+		put_oom(s, row);
+}
+
+/* --- reading --- */
+
+static void take_process(void *arg, uint32_t pid, const char *command)
+{
+	struct memory_source *s = arg;
+
+	blocks_process(s->blocks, pid, command);
+}
+
+static void take_note(void *arg, const char *text)
+{
+	struct memory_source *s = arg;
+
+	buf_addf(s->notes, "%s\n", text);
+}
+
+/* Ranges that never ended, so far as is known. */
+static void end_ranges(struct memory_source *s)
+{
+	uint64_t key, at;
+
+	for (size_t i = 0; hmap_next(&s->range_of, &i, &key, &at);) {
+		struct open_range *r = &s->ranges[at];
+		struct timeline_event e = {.name = r->name, .category = "user_annotation"};
+
+		timeline_slice(r->track, r->start_ns, s->blocks->last_ns, &e);
+	}
+}
+
+int timeline_read_memory(struct timeline *t, const struct timeline_source *from, struct buf *notes,
+			 struct err *err)
+{
+	struct processes processes = {0};
+	struct memory_source s = {
+		.t = t, .host = from->host, .processes = &processes, .notes = notes};
+	struct input_sink who = {.processes = &processes, .attrs = 1ull << ATTR_SIZE};
+	struct input_sink sink = {
+		.process = take_process,
+		.row = take_row,
+		.note = take_note,
+		.attrs = BLOCKS_ATTRS | 1ull << ATTR_REQ_SIZE,
+		.arg = &s,
+	};
+	int r = input_read(from->path, &who, err);
+
+	s.blocks = blocks_new();
+	if (r == 0)
+		r = input_read(from->path, &sink, err);
+	if (r == 0)
+		end_ranges(&s);
+	blocks_free(s.blocks);
+	for (size_t i = 0; i < s.npools; i++)
+		free(s.pools[i]);
+	free(s.pools);
+	free(s.ranges);
+	hmap_release(&s.range_of);
+	processes_release(&processes);
+	return r;
+}

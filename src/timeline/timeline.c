@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+#include "timeline/timeline.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "base/containers/intern.h"
+#include "base/mem.h"
+#include "base/text/printable.h"
+#include "timeline/timeline_impl.h"
+
+#define COMMAND_SHOWN 60 /* bytes of a command in a name */
+
+int timeline_new(const struct timeline_options *o, struct timeline **out, struct err *err)
+{
+	struct timeline *t = xcalloc(1, sizeof(*t));
+	int r;
+
+	t->o = *o;
+	t->counts.first_ns = UINT64_MAX;
+	r = output_open(t, err);
+	if (r < 0) {
+		free(t);
+		return r;
+	}
+	*out = t;
+	return 0;
+}
+
+int timeline_close(struct timeline *t, struct timeline_counts *out, struct err *err)
+{
+	int r;
+
+	for (size_t i = 0; i < t->ntracks; i++) {
+		struct timeline_track *k = t->tracks[i];
+
+		lanes_finish(k);
+		while (k->open)
+			timeline_end(k, k->last_ns);
+	}
+	t->counts.processes = (unsigned)t->nprocesses;
+	r = output_close(t, err);
+	if (t->counts.first_ns == UINT64_MAX)
+		t->counts.first_ns = 0;
+	*out = t->counts;
+	for (size_t i = 0; i < t->ntracks; i++) {
+		lanes_release(t->tracks[i]);
+		free(t->tracks[i]->name);
+		free(t->tracks[i]);
+	}
+	for (size_t i = 0; i < t->nprocesses; i++)
+		free(t->processes[i]);
+	free(t->tracks);
+	free(t->processes);
+	hmap_release(&t->by_place);
+	hmap_release(&t->groups);
+	hmap_release(&t->hosts);
+	hmap_release(&t->shown_pids);
+	free(t);
+	return r;
+}
+
+/* --- processes --- */
+
+static bool is_wanted_rank(const struct timeline *t, int32_t rank)
+{
+	return !t->o.ranks || (rank >= 0 && (size_t)rank < t->o.nranks && t->o.ranks[(size_t)rank]);
+}
+
+/* "rank 3 · node5 · pid 4711 · train.py" */
+static void name_process(const struct timeline_process *p, const char *command, struct buf *out)
+{
+	if (p->rank >= 0)
+		buf_addf(out, "rank %d · ", p->rank);
+	if (p->host)
+		buf_addf(out, "%s · ", p->host);
+	buf_addf(out, "pid %u", p->pid);
+	if (command && *command) {
+		size_t len = strlen(command);
+
+		buf_add_str(out, " · ");
+		text_add_printable(out, command, len < COMMAND_SHOWN ? len : COMMAND_SHOWN);
+		buf_add_str(out, len > COMMAND_SHOWN ? "…" : "");
+	}
+}
+
+/* Pids of two hosts may be the same; numbers beyond those of Linux stand for the second. */
+static int64_t choose_shown_pid(struct timeline *t, uint32_t pid)
+{
+	if (hmap_put(&t->shown_pids, pid, 1) == HMAP_NONE)
+		return pid;
+	return CHROME_PID_NPU + 1000 + (int64_t)t->nprocesses;
+}
+
+struct timeline_process *timeline_process(struct timeline *t, const char *host, uint32_t pid,
+					  int32_t rank, const char *command)
+{
+	struct buf name = {0};
+	struct timeline_process *p;
+
+	for (size_t i = 0; i < t->nprocesses; i++) {
+		p = t->processes[i];
+		if (p->pid == pid && p->host == host)
+			return p;
+	}
+	if (!is_wanted_rank(t, rank))
+		return NULL;
+	p = xcalloc(1, sizeof(*p));
+	*p = (struct timeline_process){.t = t,
+				       .index = (uint32_t)t->nprocesses,
+				       .pid = pid,
+				       .rank = rank,
+				       .host = host,
+				       .shown_pid = choose_shown_pid(t, pid)};
+	t->processes =
+		xgrow(t->processes, &t->cap_processes, t->nprocesses + 1, sizeof(*t->processes));
+	t->processes[t->nprocesses++] = p;
+	name_process(p, command, &name);
+	p->out = output_process(t, p, buf_str(&name));
+	buf_release(&name);
+	return p;
+}
+
+uint64_t timeline_flow(const struct timeline_process *p, uint64_t correlation)
+{
+	const uint64_t key[2] = {p->index, correlation};
+	uint64_t flow = XXH3_64bits(key, sizeof(key));
+
+	return correlation ? flow | 1 : 0;
+}
+
+/* --- tracks --- */
+
+struct timeline_track *timeline_track(struct timeline_process *p,
+				      const struct timeline_place *where, const char *name)
+{
+	struct timeline *t = p->t;
+	const uint64_t key[] = {p->index, (uint64_t)where->group << 32 | where->number,
+				(uint32_t)where->order, where->id, (uint64_t)where->kind};
+	uint64_t hash = XXH3_64bits(key, sizeof(key));
+	struct timeline_track *k = hmap_get_ptr(&t->by_place, hash);
+
+	if (k)
+		return k;
+	k = xcalloc(1, sizeof(*k));
+	k->t = t;
+	k->process = p;
+	k->where = *where;
+	k->name = xstrdup(name);
+	t->tracks = xgrow(t->tracks, &t->cap_tracks, t->ntracks + 1, sizeof(*t->tracks));
+	t->tracks[t->ntracks++] = k;
+	hmap_put_ptr(&t->by_place, hash, k);
+	return k;
+}
+
+static void need_out(struct timeline_track *k)
+{
+	if (k->has_out)
+		return;
+	k->out = output_track(k->t, k->process, &k->where, k->name, 0);
+	k->has_out = true;
+}
+
+/* --- events --- */
+
+/* Is it in the time that was asked for? */
+static bool is_inside(struct timeline *t, uint64_t start_ns, uint64_t end_ns)
+{
+	if (end_ns < t->o.from_ns || (t->o.to_ns && start_ns > t->o.to_ns)) {
+		t->counts.outside++;
+		return false;
+	}
+	if (start_ns < t->counts.first_ns)
+		t->counts.first_ns = start_ns;
+	if (end_ns > t->counts.last_ns)
+		t->counts.last_ns = end_ns;
+	return true;
+}
+
+void timeline_slice(struct timeline_track *k, uint64_t start_ns, uint64_t end_ns,
+		    const struct timeline_event *e)
+{
+	if (end_ns < start_ns)
+		end_ns = start_ns;
+	if (is_inside(k->t, start_ns, end_ns))
+		lanes_put(k, start_ns, end_ns, e);
+}
+
+void timeline_instant(struct timeline_track *k, uint64_t time_ns, const struct timeline_event *e)
+{
+	if (!is_inside(k->t, time_ns, time_ns))
+		return;
+	need_out(k);
+	output_instant(k->t, &k->out, time_ns, e);
+	k->t->counts.instants++;
+}
+
+void timeline_counter(struct timeline_track *k, uint64_t time_ns, double value)
+{
+	if (!is_inside(k->t, time_ns, time_ns))
+		return;
+	need_out(k);
+	output_counter(k->t, k, time_ns, value);
+	k->t->counts.counters++;
+}
+
+void timeline_begin(struct timeline_track *k, uint64_t time_ns, const struct timeline_event *e)
+{
+	uint64_t at = time_ns < k->t->o.from_ns ? k->t->o.from_ns : time_ns;
+
+	if (!is_inside(k->t, at, at))
+		return;
+	need_out(k);
+	output_begin(k->t, &k->out, at, UINT64_MAX, e);
+	k->open++;
+	k->last_ns = at;
+	k->t->counts.slices++;
+}
+
+void timeline_end(struct timeline_track *k, uint64_t time_ns)
+{
+	if (!k->open)
+		return;
+	if (k->t->o.to_ns && time_ns > k->t->o.to_ns)
+		time_ns = k->t->o.to_ns;
+	if (time_ns < k->last_ns)
+		time_ns = k->last_ns;
+	(void)is_inside(k->t, time_ns, time_ns);
+	output_end(k->t, &k->out, time_ns, false);
+	k->last_ns = time_ns;
+	k->open--;
+}
