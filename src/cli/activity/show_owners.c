@@ -10,8 +10,8 @@
 
 #define NOT_ASKED                                                                                  \
 	"Nothing here says which module or line launched what devices executed: collect with "     \
-	"--attribute ('dyno npu-monitor --npu-monitor-start --attribute ...', 'dyno nputrace "     \
-	"--attribute ...').\n"
+	"'dyno npu-monitor --npu-monitor-start --attribute --export-type Jsonl ...' (a DB has no " \
+	"place for it).\n"
 
 static double percent(uint64_t part, uint64_t all)
 {
