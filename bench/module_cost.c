@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
- * What recording the modules of models costs: a call of a module, beside the same with two hooks of
+ * What recording the modules of models costs, and following them for --attribute: a call of a module, beside the same with two hooks of
  * the program's that do nothing, which torch itself takes for letting anybody see it; and a step of
  * training of a tiny transformer, which is little else than calls. For every PyTorch here (tests/e2e/torches.py).
  */
@@ -13,8 +13,8 @@
 
 #define BUDGET_US 3.0 /* of a call, on top of the hooks that do nothing */
 
-enum way { PLAIN, HOOKED, RECORDED, NWAYS };
-static const char *const ways[NWAYS] = {"plain", "hooked", "recorded"};
+enum way { PLAIN, HOOKED, RECORDED, ATTRIBUTED, NWAYS };
+static const char *const ways[NWAYS] = {"plain", "hooked", "recorded", "attributed"};
 
 static struct scratch scratch;
 
@@ -58,6 +58,11 @@ static int measure(const char *label, const char *python)
 	printf("module_cost: %s: a step %.2f ms, with empty hooks %.2f ms, recorded %.2f ms (x "
 	       "%.2f)\n",
 	       label, ms[PLAIN], ms[HOOKED], ms[RECORDED], ms[RECORDED] / ms[PLAIN]);
+	double attributed = us[ATTRIBUTED] - us[HOOKED];
+	over |= !quick && attributed > BUDGET_US;
+	printf("module_cost: %s: with --attribute a call %.2f us, %.2f us more than empty hooks; a "
+	       "step %.2f ms (x %.2f)\n",
+	       label, us[ATTRIBUTED], attributed, ms[ATTRIBUTED], ms[ATTRIBUTED] / ms[PLAIN]);
 	return over;
 }
 

@@ -26,7 +26,7 @@ static CUpti_BuffersCallbackRequestFunc request_fn;
 static CUpti_BuffersCallbackCompleteFunc complete_fn;
 static CUpti_TimestampCallbackFunc clock_fn;
 static uint64_t enabled;
-static uint64_t calls[2][16]; /* of driver and runtime, that are reported alone */
+static uint64_t calls[2][16]; /* of driver and runtime, that are not reported */
 static struct buffer open_buffer; /* that is being written */
 static struct buffer full[BUFFERS]; /* whose kernels may still run */
 static unsigned nfull;
@@ -81,6 +81,8 @@ static int switch_kind(int kind, int on)
 		return CUPTI_ERROR_INVALID_KIND;
 	pthread_mutex_lock(&lock);
 	enabled = on ? enabled | 1ull << kind : enabled & ~(1ull << kind);
+	if (on && (kind == CUPTI_ACTIVITY_KIND_RUNTIME || kind == CUPTI_ACTIVITY_KIND_DRIVER))
+		memset(calls[kind == CUPTI_ACTIVITY_KIND_RUNTIME], 0, sizeof(calls[0]));
 	pthread_mutex_unlock(&lock);
 	return CUPTI_SUCCESS;
 }
@@ -101,7 +103,7 @@ static int switch_call(int runtime, uint32_t cbid, uint8_t on)
 		return CUPTI_ERROR_INVALID_PARAMETER;
 	pthread_mutex_lock(&lock);
 	uint64_t bit = 1ull << cbid % 64, *word = &calls[runtime][cbid / 64];
-	*word = on ? *word | bit : *word & ~bit;
+	*word = on ? *word & ~bit : *word | bit;
 	pthread_mutex_unlock(&lock);
 	return CUPTI_SUCCESS;
 }
@@ -116,20 +118,11 @@ int cuptiActivityEnableDriverApi(uint32_t cbid, uint8_t on)
 	return switch_call(0, cbid, on);
 }
 
-static int any_call(int runtime)
-{
-	uint64_t any = 0;
-
-	for (unsigned i = 0; i < 16; i++)
-		any |= calls[runtime][i];
-	return any != 0;
-}
-
 int sim_call_is_on(int kind, uint32_t cbid)
 {
 	int runtime = kind == CUPTI_ACTIVITY_KIND_RUNTIME;
 
-	return (enabled >> kind & 1) || (calls[runtime][cbid / 64] >> cbid % 64 & 1);
+	return (enabled >> kind & 1) && !(calls[runtime][cbid / 64] >> cbid % 64 & 1);
 }
 
 uint64_t sim_call_clock(void)
@@ -139,9 +132,7 @@ uint64_t sim_call_clock(void)
 
 int simCuptiEnabled(int kind)
 {
-	int call = kind == CUPTI_ACTIVITY_KIND_RUNTIME || kind == CUPTI_ACTIVITY_KIND_DRIVER;
-
-	return (enabled >> kind & 1) || (call && any_call(kind == CUPTI_ACTIVITY_KIND_RUNTIME));
+	return enabled >> kind & 1;
 }
 
 int cuptiGetThreadIdType(int *type)

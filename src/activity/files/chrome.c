@@ -192,6 +192,19 @@ static void name_process(struct activity_writer *w, int64_t pid, const struct ac
 	chrome_meta(w->trace, pid, 0, "process_sort_index", &order, 1);
 }
 
+/* One beside a track, for each `what`, which is compared by its address. */
+static int64_t extra_track(struct activity_writer *w, int64_t pid, int64_t tid, const char *what)
+{
+	const uint64_t key[3] = {(uint64_t)pid, (uint64_t)tid, (uintptr_t)what};
+	uint64_t hash = XXH3_64bits(key, sizeof(key)), track = hmap_get(&w->tracks, hash);
+
+	if (track == HMAP_NONE) {
+		track = TID_MARKS + w->tracks.count;
+		hmap_put(&w->tracks, hash, track);
+	}
+	return (int64_t)track;
+}
+
 /* The track of an activity; of a mark one beside it. */
 static void find_track(struct activity_writer *w, const struct activity *a, int64_t *pid,
 		       int64_t *tid)
@@ -207,15 +220,7 @@ static void find_track(struct activity_writer *w, const struct activity *a, int6
 			: snprintf(text, sizeof(text), device ? "stream %lld" : "thread %lld",
 				   (long long)*tid);
 	if (a->kind == ACTIVITY_MARKER) {
-		const uint64_t key[3] = {(uint64_t)*pid, (uint64_t)*tid, (uintptr_t)a->detail};
-		uint64_t hash = XXH3_64bits(key, sizeof(key));
-		uint64_t track = hmap_get(&w->tracks, hash);
-
-		if (track == HMAP_NONE) {
-			track = TID_MARKS + w->tracks.count;
-			hmap_put(&w->tracks, hash, track);
-		}
-		*tid = (int64_t)track;
+		*tid = extra_track(w, *pid, *tid, a->detail);
 		snprintf(text + n, sizeof(text) - (size_t)n, ", marks: %.100s", a->detail);
 	}
 	if (is_new(w, (uint64_t)*pid, (uint64_t)*tid))
@@ -345,6 +350,23 @@ static bool is_repeated_call(const struct activity_writer *w, const struct activ
 	return activity_is_api(a->kind) && ends_find(&w->calls, correlation_key(w, a));
 }
 
+/* Whose work it is, as far as is known. */
+static unsigned add_owner_args(const struct activity *a, struct chrome_arg *args)
+{
+	unsigned n = 0;
+
+	if (!a->owner)
+		return 0;
+	if (*a->owner->module)
+		args[n++] = text_arg("module", a->owner->module);
+	if (*a->owner->module_class)
+		args[n++] = text_arg("module class", a->owner->module_class);
+	if (*a->owner->line)
+		args[n++] = text_arg("line", a->owner->line);
+	args[n++] = text_arg("pass", a->owner->backward ? "backward" : "forward");
+	return n;
+}
+
 /* Readers of PyTorch's traces join calls and kernels by "correlation": one call for each. */
 static unsigned add_args(const struct activity_writer *w, const struct activity *a,
 			 struct chrome_arg *args)
@@ -390,7 +412,7 @@ static unsigned add_args(const struct activity_writer *w, const struct activity 
 	}
 	args[n++] = int_arg(is_repeated_call(w, a) ? "same_correlation" : "correlation",
 			    a->correlation);
-	return n;
+	return n + add_owner_args(a, args + n);
 }
 
 /* HTA tells copies from kernels by these names. */
@@ -424,10 +446,26 @@ static void put_memory(struct activity_writer *w, const struct activity *a)
 		       1);
 }
 
+/* The same on a track of modules below that of the stream. */
+static void put_module(struct activity_writer *w, const struct activity *a, int64_t ts, int64_t pid,
+		       int64_t tid)
+{
+	struct chrome_arg args[4];
+	unsigned n = add_owner_args(a, args);
+	int64_t track = extra_track(w, pid, tid, "modules");
+	const char *name = *a->owner->module ? a->owner->module : "(no module)";
+	char text[64];
+
+	snprintf(text, sizeof(text), "stream %lld, modules", (long long)tid);
+	if (is_new(w, (uint64_t)pid, (uint64_t)track))
+		name_track(w, pid, track, "thread_name", text);
+	chrome_complete(w->trace, ts, (int64_t)activity_ns(a), pid, track, "module", name, args, n);
+}
+
 static void put_event(struct activity_writer *w, const struct activity *a)
 {
 	int64_t ts = (int64_t)a->start_ns - w->base_ns, pid, tid;
-	struct chrome_arg args[10];
+	struct chrome_arg args[16];
 	char room[64];
 
 	if (a->kind == ACTIVITY_MEMORY) {
@@ -442,6 +480,8 @@ static void put_event(struct activity_writer *w, const struct activity *a)
 	else
 		chrome_complete(w->trace, ts, (int64_t)activity_ns(a), pid, tid,
 				activity_category(a), name, args, n);
+	if (a->owner && !activity_is_instant(a))
+		put_module(w, a, ts, pid, tid);
 	connect_launch(w, a, (struct end){.ts_ns = ts, .pid = pid, .tid = tid});
 }
 

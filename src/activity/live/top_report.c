@@ -3,6 +3,8 @@
 
 #include "activity/live/busy.h"
 #include "activity/live/histogram.h"
+#include "activity/live/toplist.h"
+#include "activity/owners/owners.h"
 #include "activity/windows/names.h"
 #include "base/compare.h"
 #include "base/containers/hmap.h"
@@ -45,6 +47,7 @@ struct top_call {
 	const char *name;
 	uint64_t start_ns, end_ns;
 	int64_t device;
+	const struct activity_owner *owner;
 	uint8_t kind;
 };
 
@@ -61,6 +64,7 @@ struct top {
 	size_t nrows, cap;
 	struct top_call *waiting; /* at most MAX_WAITING */
 	size_t nwaiting, waiting_cap;
+	struct owner_times owners;
 	uint64_t others, others_ns; /* that were not distinguished */
 	uint64_t step_ns, steps,
 		steps_ns; /* when the last began; those that ended, and their time */
@@ -177,6 +181,8 @@ static void count_call(struct top *t, const struct top_call *c)
 	struct top_device *d = device_of(t, c->device);
 	struct top_row *r = d ? row_of(t, d, c) : NULL;
 
+	if (t->w->monitor.attribute && c->device >= 0 && owner_is_work(c->kind))
+		owner_times_count(&t->owners, c->owner, ns);
 	if (!r) {
 		t->others++;
 		t->others_ns = add_saturated(t->others_ns, ns);
@@ -287,6 +293,7 @@ void top_add(struct top *t, const struct activity *a)
 			     .start_ns = a->start_ns,
 			     .end_ns = a->end_ns,
 			     .device = number,
+			     .owner = a->owner,
 			     .kind = (uint8_t)a->kind};
 	add_call(t, &c);
 }
@@ -340,10 +347,10 @@ static uint64_t quantile(const struct top_row *r, double part)
 	return ns < r->min_ns ? r->min_ns : ns > r->max_ns ? r->max_ns : ns;
 }
 
-static void put_row(const struct top_row *r, struct buf *out, struct buf *scratch)
+static void put_row_of(const struct top_row *r, const char *kind, struct buf *out,
+		       struct buf *scratch)
 {
-	buf_addf(out, "{\"kind\":\"%s\",\"device\":%lld,\"name\":", activity_kind_name(r->kind),
-		 (long long)r->device);
+	buf_addf(out, "{\"kind\":\"%s\",\"device\":%lld,\"name\":", kind, (long long)r->device);
 	json_text_add_cut(out, r->name, MAX_NAME_BYTES, scratch);
 	buf_addf(out, ",\"calls\":%llu,\"total_ns\":%llu,\"inside_ns\":%llu",
 		 (unsigned long long)r->calls, (unsigned long long)r->total_ns,
@@ -352,6 +359,33 @@ static void put_row(const struct top_row *r, struct buf *out, struct buf *scratc
 		 (unsigned long long)r->max_ns);
 	buf_addf(out, ",\"p50_ns\":%llu,\"p99_ns\":%llu}", (unsigned long long)quantile(r, 0.5),
 		 (unsigned long long)quantile(r, 0.99));
+}
+
+/* Whose work it was: rows of kinds that no activity has, which no sum counts. */
+static void put_owners(struct top *t, enum owners_by by, const char *kind, struct buf *out)
+{
+	struct owner_groups g = {0};
+
+	owner_groups_build(&g, &t->owners, by, 0);
+	for (size_t i = 0; i < g.n; i++) {
+		const struct owner_group *o = &g.list[i];
+		struct top_row row = {.name = o->name,
+				      .calls = o->calls,
+				      .total_ns = o->total_ns,
+				      .min_ns = o->total_ns / o->calls,
+				      .max_ns = o->total_ns / o->calls,
+				      .device = -1};
+		size_t before = out->len;
+
+		if (i >= TOP_OWNER_ROWS && !o->is_nobody)
+			continue;
+		if (out->data[out->len - 1] != '[')
+			buf_add_char(out, ',');
+		put_row_of(&row, kind, out, &t->scratch);
+		if (out->len + TAIL_BYTES > TOP_MAX_BYTES)
+			out->len = before;
+	}
+	owner_groups_release(&g);
 }
 
 /* Rows with the most time; what has no place is among the others. */
@@ -370,7 +404,7 @@ static void put_rows(struct top *t, struct buf *out)
 		if (fits) {
 			if (rows)
 				buf_add_char(out, ',');
-			put_row(r, out, &t->scratch);
+			put_row_of(r, activity_kind_name(r->kind), out, &t->scratch);
 			fits = out->len + TAIL_BYTES <= TOP_MAX_BYTES;
 		}
 		if (!fits) {
@@ -382,11 +416,23 @@ static void put_rows(struct top *t, struct buf *out)
 		rows++;
 		host += r->device < 0;
 	}
+	if (t->w->monitor.attribute) {
+		put_owners(t, OWNERS_BY_MODULE, TOPLIST_MODULE, out);
+		put_owners(t, OWNERS_BY_LINE, TOPLIST_LINE, out);
+	}
 	buf_add_str(out, "],");
+}
+
+void top_drop_owners(struct top *t)
+{
+	owner_times_clear(&t->owners);
+	for (size_t i = 0; i < t->nwaiting; i++)
+		t->waiting[i].owner = NULL;
 }
 
 static void clear_interval(struct top *t, uint64_t to_ns)
 {
+	owner_times_clear(&t->owners);
 	for (size_t i = 0; i < t->nrows; i++)
 		histogram_release(&t->rows[i].durations);
 	for (unsigned i = 0; i < t->ndevices; i++)
@@ -530,6 +576,7 @@ void top_free(struct top *t)
 			busy_release(&t->devices[i].busy[k]);
 	free(t->rows);
 	free(t->waiting);
+	owner_times_release(&t->owners);
 	buf_release(&t->json);
 	buf_release(&t->scratch);
 	free(t);

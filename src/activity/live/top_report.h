@@ -23,6 +23,7 @@
 
 #define TOP_ROWS 60u /* in a report */
 #define TOP_HOST_ROWS 15u /* of them, calls of the host at most: their time is not a device's */
+#define TOP_OWNER_ROWS 40u /* besides, by module and by line each, if they are asked for */
 #define TOP_MAX_ROWS 8192u /* distinguished in an interval */
 #define TOP_MAX_DEVICES 64u
 #define TOP_MAX_BYTES 60000u
@@ -33,6 +34,8 @@ struct top;
 /* Borrows the window. from_ns: wall clock. */
 struct top *top_new(const struct window *w);
 void top_free(struct top *t);
+/* Owners of activities (--attribute) are about to go. */
+void top_drop_owners(struct top *t);
 
 void top_add(struct top *t, const struct activity *a);
 /* A step begins. Marks "step start" do the same, as long as nobody calls this. */

@@ -18,6 +18,8 @@
 #define TOPLIST_MAX_NAME (REC_MAX_NAME + 16) /* bytes: one that was cut says so */
 #define TOPLIST_MAX_KIND 32
 #define TOPLIST_MAX_KNOWN 1024 /* names whose usual time is known */
+#define TOPLIST_MODULE "Module" /* kinds of rows that say whose work it was, not what */
+#define TOPLIST_LINE "Line"
 #define TOPLIST_DEPTH 6 /* objects and arrays inside one another */
 
 struct toplist_row {

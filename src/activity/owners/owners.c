@@ -13,11 +13,10 @@ const char *const owners_by_names[] = {"name", "module", "line", NULL};
 
 /* --- times --- */
 
-static bool is_work(const struct activity *a)
+bool owner_is_work(uint8_t kind)
 {
-	return a->place == ACTIVITY_ON_DEVICE &&
-	       (a->kind == ACTIVITY_KERNEL || a->kind == ACTIVITY_COMMUNICATION ||
-		a->kind == ACTIVITY_MEMCPY || a->kind == ACTIVITY_MEMSET);
+	return kind == ACTIVITY_KERNEL || kind == ACTIVITY_COMMUNICATION ||
+	       kind == ACTIVITY_MEMCPY || kind == ACTIVITY_MEMSET;
 }
 
 static struct owner_time *time_of(struct owner_times *t, const struct activity_owner *owner)
@@ -36,13 +35,19 @@ static struct owner_time *time_of(struct owner_times *t, const struct activity_o
 	return new;
 }
 
+void owner_times_count(struct owner_times *t, const struct activity_owner *owner, uint64_t ns)
+{
+	struct owner_time *o = time_of(t, owner);
+
+	o->calls++;
+	o->total_ns += ns;
+}
+
 void owner_times_add(struct owner_times *t, const struct activity *a)
 {
-	if (!is_work(a))
+	if (a->place != ACTIVITY_ON_DEVICE || !owner_is_work(a->kind))
 		return;
-	struct owner_time *o = time_of(t, a->owner);
-	o->calls++;
-	o->total_ns += activity_ns(a);
+	owner_times_count(t, a->owner, activity_ns(a));
 	t->asked |= a->attributed || a->owner;
 }
 

@@ -29,6 +29,8 @@ struct owner_times {
 
 /* Only work of devices counts. */
 void owner_times_add(struct owner_times *t, const struct activity *a);
+bool owner_is_work(uint8_t kind); /* of a device */
+void owner_times_count(struct owner_times *t, const struct activity_owner *owner, uint64_t ns);
 void owner_times_clear(struct owner_times *t);
 void owner_times_release(struct owner_times *t);
 

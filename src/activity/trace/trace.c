@@ -57,6 +57,34 @@ static void window_forget(struct window *w)
 	hmap_release(&t->known_texts);
 }
 
+static const struct activity_owner *own_owner(struct trace_state *t,
+					      const struct activity_owner *theirs)
+{
+	struct activity_owner *o = hmap_get_ptr(&t->owners, (uintptr_t)theirs);
+
+	if (!theirs || o)
+		return o;
+	o = xcalloc(1, sizeof(*o));
+	*o = (struct activity_owner){
+		.model = trace_text(t, theirs->model),
+		.module = trace_text(t, theirs->module),
+		.module_class = trace_text(t, theirs->module_class),
+		.line = trace_text(t, theirs->line),
+		.backward = theirs->backward,
+	};
+	hmap_put_ptr(&t->owners, (uintptr_t)theirs, o);
+	return o;
+}
+
+static void release_owners(struct trace_state *t)
+{
+	uint64_t key, value;
+
+	for (size_t at = 0; hmap_next(&t->owners, &at, &key, &value);)
+		free((void *)(uintptr_t)value);
+	hmap_release(&t->owners);
+}
+
 struct activity *trace_hold(struct trace_state *t, const struct activity *a)
 {
 	if (t->nheld >= trace_max_activities || total_held >= TRACE_MAX_TOTAL) {
@@ -69,6 +97,7 @@ struct activity *trace_hold(struct trace_state *t, const struct activity *a)
 	held->name = trace_text(t, a->name);
 	held->detail = trace_text(t, a->detail);
 	held->more = trace_text(t, a->more);
+	held->owner = own_owner(t, a->owner);
 	return held;
 }
 
@@ -404,6 +433,7 @@ void trace_free(struct trace_state *t)
 	hmap_release(&t->places);
 	hmap_release(&t->known_texts);
 	hmap_release(&t->open_marks);
+	release_owners(t);
 	texts_release(&t->texts);
 	trace_calls_release(&t->calls);
 	trace_memory_release(&t->memory);

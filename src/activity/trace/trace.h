@@ -97,6 +97,7 @@ struct trace_state {
 	struct hmap launches[2];
 	struct texts texts; /* all that is held; others' texts may go before the window closes */
 	struct hmap known_texts; /* theirs to ours, while theirs are there */
+	struct hmap owners; /* theirs to ours, which are made */
 	struct hmap places; /* of Python code, by their ids */
 	struct activity *marks; /* of records: in the trace where the source reports none */
 	size_t nmarks, cap_marks;

@@ -11,6 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "activity/live/toplist.h"
 #include "base/clock.h"
 #include "base/text/display_width.h"
 #include "base/text/table.h"
@@ -23,6 +24,10 @@
 #define ANY_JOB UINT64_MAX
 #define USUAL_KINDS "Kernel,Communication"
 #define ENOUGH_ROWS 10 /* for a line about keys */
+
+/* Beyond enum top_by: whose work it is. */
+enum { BY_MODULE = TOP_BY_RANK + 1, BY_LINE };
+#define OWNER_KINDS "Kernel,Communication,MemCpy,MemSet"
 
 struct top_options {
 	struct ctl_common common;
@@ -47,6 +52,17 @@ struct top_run {
 		struct top_model m;
 	} frozen;
 };
+
+/* What is shown of the answers, and what a monitor is started with. */
+static const char *shown_kinds(const struct top_options *o)
+{
+	return o->by == BY_MODULE ? TOPLIST_MODULE : o->by == BY_LINE ? TOPLIST_LINE : o->kinds;
+}
+
+static const char *start_kinds(const struct top_options *o)
+{
+	return *o->kinds ? o->kinds : o->by >= BY_MODULE ? OWNER_KINDS : USUAL_KINDS;
+}
 
 /* --- showing --- */
 
@@ -142,7 +158,7 @@ static void freeze(struct top_run *t)
 		t->frozen.answers[i].reply = json_incref(t->answers[i].reply);
 		t->frozen.answers[i].err = t->answers[i].err;
 	}
-	top_model_make(m, &t->c->group, t->frozen.answers, t->o->kinds);
+	top_model_make(m, &t->c->group, t->frozen.answers, shown_kinds(t->o));
 	m->is_mute = now->is_mute;
 	m->ended = now->ended;
 	m->stopped = now->stopped;
@@ -289,7 +305,8 @@ static int show_top(struct ctl *c, const struct top_options *o)
 						  .must_end = screen_must_end};
 	struct top_run t = {.c = c,
 			    .o = o,
-			    .view = {.by = o->by, .sort = {o->sort, o->rank_sort}},
+			    .view = {.by = o->by >= BY_MODULE ? TOP_BY_KERNEL : o->by,
+				     .sort = {o->sort, o->rank_sort}},
 			    .screen = screen_is_able() && !o->common.json && !o->once && !o->count};
 	struct top_follow f = {.g = &c->group,
 			       .o = {.pids = o->pids ? ctl_pids(o->pids) : NULL,
@@ -298,8 +315,9 @@ static int show_top(struct ctl *c, const struct top_options *o)
 				     .lines = o->lines,
 				     .count = o->count,
 				     .once = o->once,
-				     .kinds = o->kinds,
-				     .start_kinds = *o->kinds ? o->kinds : USUAL_KINDS,
+				     .kinds = shown_kinds(o),
+				     .attribute = o->by >= BY_MODULE,
+				     .start_kinds = start_kinds(o),
 				     .no_start = o->no_start,
 				     .live = t.screen},
 			       .ops = &ops,
@@ -344,12 +362,16 @@ static int top_run(const struct command *cmd, int argc, char **argv)
 	return status;
 }
 
-static const char *const by_choices[] = {"both", "kernel", "rank", NULL};
+static const char *const by_choices[] = {"both", "kernel", "rank", "module", "line", NULL};
 
 #define AT(member) offsetof(struct top_options, member)
 static const struct opt options[] = {
-	OPTION_CHOICE("by", "WHAT", by_choices, AT(by), "both",
-		      "A table by kernel, by rank, or both.", .group = "What to show"),
+	OPTION_CHOICE(
+		"by", "WHAT", by_choices, AT(by), "both",
+		"A table by kernel, by rank, or both; or by module of the model (equal layers "
+		"as one: h.*.mlp) or line of the program that launched the work, for which a "
+		"monitor is started with --attribute.",
+		.group = "What to show"),
 	OPTION_UINT("top", "N", AT(lines), 1, 160, "15", "Lines of the table by kernel.",
 		    .letters = "n"),
 	OPTION_CHOICE(

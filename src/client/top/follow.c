@@ -9,15 +9,16 @@
 #define OVER_S 4 /* that what has ended may begin anew, before it is reported to be over */
 #define LATE_S 2 /* that the last process is waited for, beyond two intervals */
 #define POLL_NS (NS_PER_S / 4) /* how often a report that is awaited is polled */
+#define OWNER_ROWS 200 /* the same, with those of modules and lines */
 #define EXTRA_ROWS 40 /* of each process beyond those shown: sums of many are by all of them */
 
 /* --- polling --- */
 
 static int poll_hosts(struct top_follow *f, struct err *err)
 {
-	json_t *request =
-		json_pack("{s:s,s:i,s:I}", "fn", "getTop", "limit", (int)(f->o.lines + EXTRA_ROWS),
-			  "lease", (json_int_t)f->monitor.lease);
+	json_t *request = json_pack("{s:s,s:i,s:I}", "fn", "getTop", "limit",
+				    (int)(f->o.lines + (f->o.attribute ? OWNER_ROWS : EXTRA_ROWS)),
+				    "lease", (json_int_t)f->monitor.lease);
 
 	if (f->o.job_id >= 0)
 		json_object_set_new(request, "job_id", json_integer(f->o.job_id));
@@ -156,6 +157,7 @@ static void begin_polling(struct top_follow *f)
 					  .job_id = f->o.job_id < 0 ? 0 : f->o.job_id,
 					  .interval_s = f->o.interval_s,
 					  .kinds = f->o.start_kinds,
+					  .attribute = f->o.attribute,
 					  .only_observe = f->o.no_start,
 					  .quiet = f->o.live,
 					  .say = f->ops->say,

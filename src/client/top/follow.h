@@ -16,6 +16,7 @@ struct top_follow_options {
 	unsigned count; /* reports after which it ends; 0: until the user does */
 	bool once; /* one report, of an interval that begins after the start */
 	const char *kinds; /* to show; "": all */
+	bool attribute; /* to modules and lines */
 	const char *start_kinds; /* that a monitor is started with */
 	bool no_start;
 	bool live; /* every poll is shown, not only new reports */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 #include "client/top/model.h"
 
+#include "activity/live/toplist.h"
 #include "base/clock.h"
 #include "base/compare.h"
 #include "base/containers/hmap.h"
@@ -81,16 +82,17 @@ static void add_row(struct maker *k, const json_t *row, struct top_process *p)
 	double ns = get_number(row, "total_ns"), share = get_number(row, "share");
 	double before = get_number(row, "before_calls");
 	bool on_device = json_is_number(json_object_get(row, "share"));
+	bool is_owner = !strcmp(kind, TOPLIST_MODULE) || !strcmp(kind, TOPLIST_LINE);
 
 	if (on_device)
 		k->m->total_ns += ns;
-	if (*k->kinds && !is_listed(k->kinds, kind))
+	if ((*k->kinds || is_owner) && !is_listed(k->kinds, kind))
 		return;
 	struct top_line *l = line_of(k, kind, name);
 	l->calls += get_number(row, "calls");
 	l->total_ns += ns;
 	l->inside_ns += json_object_get(row, "inside_ns") ? get_number(row, "inside_ns") : ns;
-	l->on_device = on_device;
+	l->on_device = on_device || is_owner;
 	l->processes++;
 	if (get_number(row, "p99_ns") > l->p99_ns)
 		l->p99_ns = get_number(row, "p99_ns");

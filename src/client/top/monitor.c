@@ -57,6 +57,7 @@ static json_t *request_for(const struct top_monitor *m, enum request_kind kind)
 					    .duration_s = (float)lease_s(m),
 					    .log_file = "",
 					    .filter = "",
+					    .attribute = m->attribute,
 					    .lease = m->lease};
 	struct buf text = {0};
 

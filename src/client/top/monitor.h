@@ -15,6 +15,7 @@ struct top_monitor {
 	int64_t job_id;
 	unsigned interval_s;
 	const char *kinds;
+	bool attribute; /* to modules and lines */
 	bool only_observe; /* nothing is started */
 	bool quiet; /* that it was started is shown elsewhere */
 	/* A message about what was started or stopped. */

@@ -4,6 +4,9 @@
  * library can do that (cuptiActivityEnableRuntimeApi(), CUDA 12.4 and later): all calls would cost a
  * job several percent. What cuBLAS and Triton launch by the driver, and what programs launch by the
  * runtime, have one record each.
+ *
+ * The kind is switched on first, and then the other calls off: a call that is switched on alone after
+ * the context was made is not reported. Switching the kind on again forgets what was switched off.
  */
 #include "device/cuda/activity/cupti.h"
 
@@ -42,23 +45,23 @@ static void find_launches(const struct cupti *fns, int domain)
 	}
 }
 
-static void switch_calls(cupti_result (*one)(uint32_t cbid, uint8_t on), int domain, bool on)
-{
-	for (uint32_t cbid = 1; cbid < CALLS; cbid++)
-		if (cupti_is_launch(domain, cbid))
-			(void)one(cbid, on);
-}
-
 static void switch_domain(const struct cupti *fns, int domain, bool on)
 {
 	bool runtime = domain == CUPTI_DOMAIN_RUNTIME;
 	cupti_result (*one)(uint32_t, uint8_t) = runtime ? fns->runtime_call : fns->driver_call;
 	uint32_t kind = runtime ? CUPTI_RUNTIME : CUPTI_DRIVER;
+	const char *name;
 
-	if (one)
-		switch_calls(one, domain, on);
-	else
-		(void)(on ? fns->enable(kind) : fns->disable(kind));
+	if (!on) {
+		(void)fns->disable(kind);
+		return;
+	}
+	if (fns->enable(kind) != CUPTI_OK || !one)
+		return;
+	for (uint32_t cbid = 1; cbid < CALLS; cbid++)
+		if (!cupti_is_launch(domain, cbid) &&
+		    fns->callback_name(domain, cbid, &name) == CUPTI_OK)
+			(void)one(cbid, 0);
 }
 
 void cupti_launches_switch(const struct cupti *fns, bool runtime, bool driver, bool on)
