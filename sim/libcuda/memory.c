@@ -76,7 +76,7 @@ static CUresult give_back(uint64_t addr)
 		sim_block_remove(b);
 	} else {
 		r = b && b->kind == BLOCK_POOL && sim_cuda_pool_free ? sim_cuda_pool_free(b)
-								: CUDA_ERROR_INVALID_VALUE;
+								     : CUDA_ERROR_INVALID_VALUE;
 	}
 	pthread_mutex_unlock(&sim_lock);
 	return r;

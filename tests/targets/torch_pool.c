@@ -22,9 +22,10 @@ struct device {
 };
 
 /* libc10's, where there is one; else that of whoever stands before it. */
-extern void report(void *ptr, int64_t bytes, size_t allocated, size_t reserved,
-		   struct device device)
-	__asm__("_ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE") __attribute__((weak));
+extern void report(
+	void *ptr, int64_t bytes, size_t allocated, size_t reserved,
+	struct device device) __asm__("_ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE")
+	__attribute__((weak));
 
 static size_t allocated, reserved;
 static const struct device gpu = {1, 0}, cpu = {0, -1};

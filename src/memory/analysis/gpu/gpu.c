@@ -99,7 +99,8 @@ static void count_block(struct gpu_use *g, const struct row *row)
 
 static bool name_is(const struct row *row, const char *name)
 {
-	return row->name && row->name_len == strlen(name) && !memcmp(row->name, name, row->name_len);
+	return row->name && row->name_len == strlen(name) &&
+	       !memcmp(row->name, name, row->name_len);
 }
 
 static struct gpu_pool *pool_of(struct gpu_use *g, const struct row *row, const char *name)

@@ -21,9 +21,9 @@
 #include <stdint.h>
 
 #include "base/containers/hmap.h"
-#include "memory/analysis/gpu/gpu.h"
 #include "memory/analysis/common/fields.h"
 #include "memory/analysis/common/total.h"
+#include "memory/analysis/gpu/gpu.h"
 #include "memory/analysis/processes/loss.h"
 #include "memory/analysis/summary/summary.h"
 #include "memory/dump/row.h"

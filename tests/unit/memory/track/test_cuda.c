@@ -28,8 +28,7 @@ static void vmm(uint64_t ns, uint8_t op, uint64_t addr, uint64_t bytes, uint64_t
 	RECORD(&r, REC_VMM, rec_vmm, ns, .op = op, .addr = addr, .bytes = bytes, .handle = handle);
 }
 
-#define MADE                                                                                       \
-	"MALLOC CUDA - @1 t7 d0 allocation_id:1,addr:9,size:100,used:100,alloc_type:create\n"
+#define MADE "MALLOC CUDA - @1 t7 d0 allocation_id:1,addr:9,size:100,used:100,alloc_type:create\n"
 
 /* Released while it is mapped, it lives on: so do expandable segments of torch. */
 TEST(track_cuda, physical_memory_ends_with_its_last_mapping)
@@ -88,8 +87,9 @@ TEST(track_cuda, handles_and_addresses_are_apart)
 	RECORD(&r, REC_FREE, rec_free, 3, .addr = 9, .pool = POOL_CUDA, .kind = ALLOC_PLAIN,
 	       .device = DEV_NONE);
 	feed();
-	ROWS(MADE "MALLOC CUDA - @2 t7 d0 allocation_id:2,addr:9,size:10,used:110,alloc_type:alloc\n"
-		  "FREE CUDA - @3 t7 d0 allocation_id:2,addr:9,size:10,used:100,alloc_type:alloc\n");
+	ROWS(MADE
+	     "MALLOC CUDA - @2 t7 d0 allocation_id:2,addr:9,size:10,used:110,alloc_type:alloc\n"
+	     "FREE CUDA - @3 t7 d0 allocation_id:2,addr:9,size:10,used:100,alloc_type:alloc\n");
 	done();
 }
 
@@ -128,9 +128,9 @@ static void library(uint16_t number, const char *path)
 
 TEST(track_cuda, says_who_asked)
 {
-	static const char *const paths[] = {
-		"/opt/nvidia/nccl/lib/libnccl.so.2", "/x/torch/lib/libc10_cuda.so",
-		"/home/me/my,lib@.so.3", "/home/me/train", "/x/cupy_backends/runtime.so"};
+	static const char *const paths[] = {"/opt/nvidia/nccl/lib/libnccl.so.2",
+					    "/x/torch/lib/libc10_cuda.so", "/home/me/my,lib@.so.3",
+					    "/home/me/train", "/x/cupy_backends/runtime.so"};
 	static const char *const names[] = {"NCCL", "torch", "my_lib_", "train", "CuPy"};
 	char want[4096] = "";
 
