@@ -101,7 +101,8 @@ _msmemscope_load() {
 	# The environment changes last: any program started before would already be a guest.
 	_msmemscope_list=${LD_PRELOAD:-}
 	for _msmemscope_name in libleaks_ascend_hal_hook.so libascend_mstx_hook.so \
-		libascend_kernel_hook.so libatb_abi_0_hook.so libatb_abi_1_hook.so; do
+		libascend_kernel_hook.so libatb_abi_0_hook.so libatb_abi_1_hook.so \
+		libsonde_cuda_hook.so; do
 		_msmemscope_entry=$_msmemscope_lib/$_msmemscope_name
 		if [ ! -e "$_msmemscope_entry" ]; then
 			_msmemscope_say Warn "'$_msmemscope_entry' does not exist and is left out" >&2

@@ -27,6 +27,7 @@ def stats():
     s = torch.cuda.memory_stats()
     return {
         "requested": s["requested_bytes.all.current"],
+        "allocated": s["allocated_bytes.all.current"],
         "active": s["active_bytes.all.current"],
         "reserved": s["reserved_bytes.all.current"],
     }

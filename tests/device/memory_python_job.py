@@ -266,7 +266,7 @@ def child(rank, args):
         synchronize()
         msmemscope.step()
         stats = torch.cuda.memory_stats()
-        keys = ("requested_bytes", "reserved_bytes")
+        keys = ("requested_bytes", "allocated_bytes", "reserved_bytes")
         steps.append([stats[f"{k}.all.current"] for k in keys])
 
     kept = torch.empty((rank + 1) << 20, device=DEVICE)

@@ -21,6 +21,7 @@ from waiting import pause, wait_until
 REPO = pathlib.Path(__file__).resolve().parents[2]
 HOOKS = ["libleaks_ascend_hal_hook.so", "libascend_mstx_hook.so", "libascend_kernel_hook.so"]
 ATB = ["libatb_abi_0_hook.so", "libatb_abi_1_hook.so"]
+CUDA = "libsonde_cuda_hook.so"
 
 
 @pytest.fixture
@@ -122,7 +123,9 @@ def test_sonde_itself(cli):
         r = cli("sonde", *words)
         assert r.returncode == 0
         assert "mem" in r.stdout and "bugreport" in r.stdout
-        assert "recorder" not in r.stdout.split("Commands:")[1]
+        assert "\n  recorder" not in r.stdout
+        topics = [line for line in r.stdout.splitlines() if line.endswith(":")]
+        assert topics[2:5] == ["Look at a job:", "Ask what was recorded:", "Serve a node, direct many:"]
     r = cli("sonde")
     assert (r.returncode, r.stdout) == (2, "") and "Usage:" in r.stderr
     r = cli("sonde", "mem")
@@ -143,7 +146,7 @@ def test_sonde_itself(cli):
         (["mem", "show", "a", "b"], "unexpected argument 'b'"),
         (["mem", "show", "--top=x", "a"], "invalid value 'x' for '--top'"),
         (["mem", "show", "--jsn", "a"], "did you mean '--json'?"),
-        (["mem", "export", "--format=xml", "a"], "expected csv or db"),
+        (["mem", "export", "--format=xml", "a"], "expected csv, db, torch"),
         (["mem", "export", "--compat=1", "a"], "invalid compat '1'"),
         (["mem", "export", "--output-path=", "a"], "not empty"),
         (["mem", "recover"], "missing argument"),
@@ -512,7 +515,7 @@ def test_environment_of_the_job(cli, build, tmp_path):
     (only,) = recordings(tmp_path / "a b")
     assert env["SONDE_SESSION"] == str(only)
     assert env["MSMEMSCOPE_CONFIG_PATH"] == str(only / "config.json")
-    assert env["LD_PRELOAD"] == ":".join(str(lib / name) for name in HOOKS)
+    assert env["LD_PRELOAD"] == ":".join(str(lib / name) for name in [*HOOKS, CUDA])
     assert "LD_LIBRARY_PATH" not in env
     assert (only.stat().st_mode & 0o777) == 0o750
     assert (only / "config.json").stat().st_mode & 0o777 == 0o640
@@ -531,13 +534,13 @@ def test_atb_library(cli, build, home, extra):
     words = ["--device=npu,cpu", "--", "sh", "-c", "echo $LD_PRELOAD"]
     r = cli("msmemscope", *words, env={"ATB_HOME_PATH": home})
     names = [pathlib.Path(p).name for p in r.stdout.strip().split(":")]
-    assert names == HOOKS + extra + ["libsonde_host_hook.so"]
+    assert names == HOOKS + extra + [CUDA, "libsonde_host_hook.so"]
 
 
 def test_previous_preload_is_kept(cli, build):
     mine = str(build / "lib" / ATB[0])
     r = cli("msmemscope", "--", "sh", "-c", "echo $LD_PRELOAD", env={"LD_PRELOAD": mine})
-    assert r.stdout.strip().endswith(f"{HOOKS[-1]}:{mine}")
+    assert r.stdout.strip().endswith(f"{CUDA}:{mine}")
 
 
 def test_options_end_at_the_program(cli):
@@ -619,7 +622,7 @@ SHOW = (
 
 def test_load_and_unload(build):
     lib = build / "lib"
-    loaded = ":".join(str(lib / n) for n in reversed(HOOKS[:3] + ATB))
+    loaded = ":".join(str(lib / n) for n in reversed(HOOKS[:3] + ATB + [CUDA]))
     r = sourced(
         build,
         "set -eu; "
