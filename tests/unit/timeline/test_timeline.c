@@ -144,3 +144,21 @@ TEST(timeline, two_hosts_may_have_the_same_pid)
 	CHECK_INT(timeline_flow(a, 0), 0);
 	close_timeline(&m);
 }
+
+TEST(timeline, open_slices_are_cut_to_the_time_that_was_asked_for)
+{
+	struct made m;
+	struct timeline_event e = {.name = "f"};
+
+	open_timeline(&m, &(struct timeline_options){.from_ns = START + 10, .to_ns = START + 20});
+	timeline_begin(m.k, START, &e); /* still runs at 10 */
+	timeline_begin(m.k, START + 1, &e);
+	timeline_end(m.k, START + 5); /* over before */
+	timeline_begin(m.k, START + 25, &e); /* begins behind it */
+	timeline_end(m.k, START + 26);
+	timeline_end(m.k, START + 30);
+	struct timeline_counts c = close_timeline(&m);
+	CHECK_INT(c.slices, 1);
+	CHECK_INT(c.first_ns, START + 10);
+	CHECK_INT(c.last_ns, START + 20);
+}
