@@ -370,6 +370,11 @@ static void put_event(struct chrome_source *s, const struct trace_event *e, json
 	} else if (e->ph == 'E') {
 		timeline_end(k, ns);
 	} else if (e->ph == 'X') {
+		uint64_t step = timeline_step_number(out.name);
+
+		if (step)
+			timeline_note_step(s->t, step, ns,
+					   ns + (uint64_t)(e->dur_ns > 0 ? e->dur_ns : 0));
 		out.flow_end = s->processes[thread->process].is_device;
 		if (correlation && cat && (out.flow_end || !strncmp(cat, "cuda_", 5)))
 			out.flow =

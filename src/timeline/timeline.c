@@ -38,6 +38,7 @@ int timeline_close(struct timeline *t, struct timeline_counts *out, struct err *
 		struct timeline_track *k = t->tracks[i];
 
 		lanes_finish(k);
+		k->not_begun = 0;
 		while (k->open)
 			timeline_end(k, k->last_ns);
 	}
@@ -49,6 +50,7 @@ int timeline_close(struct timeline *t, struct timeline_counts *out, struct err *
 	for (size_t i = 0; i < t->ntracks; i++) {
 		lanes_release(t->tracks[i]);
 		free(t->tracks[i]->name);
+		free(t->tracks[i]->early);
 		free(t->tracks[i]);
 	}
 	for (size_t i = 0; i < t->nprocesses; i++)
@@ -132,6 +134,30 @@ uint64_t timeline_flow(const struct timeline_process *p, uint64_t correlation)
 	return correlation ? flow | 1 : 0;
 }
 
+/* --- steps --- */
+
+void timeline_note_step(struct timeline *t, uint64_t number, uint64_t start_ns, uint64_t end_ns)
+{
+	struct timeline_counts *c = &t->counts;
+
+	if (!t->o.last_step || number < t->o.first_step || number > t->o.last_step)
+		return;
+	if (start_ns && (!c->steps_start_ns || start_ns < c->steps_start_ns))
+		c->steps_start_ns = start_ns;
+	if (end_ns > c->steps_end_ns)
+		c->steps_end_ns = end_ns;
+}
+
+uint64_t timeline_step_number(const char *name)
+{
+	static const char prefix[] = "ProfilerStep#";
+	size_t n = sizeof(prefix) - 1;
+
+	if (strncmp(name, prefix, n) || name[n] < '0' || name[n] > '9')
+		return 0;
+	return strtoull(name + n, NULL, 10);
+}
+
 /* --- tracks --- */
 
 struct timeline_track *timeline_track(struct timeline_process *p,
@@ -207,29 +233,68 @@ void timeline_counter(struct timeline_track *k, uint64_t time_ns, double value)
 	k->t->counts.counters++;
 }
 
+/* What began before the time that was asked for, and still runs then, begins with it. */
+static void write_early(struct timeline_track *k)
+{
+	struct timeline *t = k->t;
+
+	for (unsigned i = 0; i < k->nearly; i++) {
+		struct timeline_event e = {.name = k->early[i]};
+
+		need_out(k);
+		output_begin(t, &k->out, t->o.from_ns, UINT64_MAX, &e);
+		k->open++;
+		k->last_ns = t->o.from_ns;
+		t->counts.slices++;
+		(void)is_inside(t, t->o.from_ns, t->o.from_ns);
+	}
+	k->nearly = 0;
+}
+
 void timeline_begin(struct timeline_track *k, uint64_t time_ns, const struct timeline_event *e)
 {
-	uint64_t at = time_ns < k->t->o.from_ns ? k->t->o.from_ns : time_ns;
+	struct timeline *t = k->t;
 
-	if (!is_inside(k->t, at, at))
+	if (time_ns < t->o.from_ns && k->nearly < LANE_DEPTH) {
+		if (!k->early)
+			k->early = xcalloc(LANE_DEPTH, sizeof(*k->early));
+		k->early[k->nearly++] = e->name;
 		return;
+	}
+	if (!is_inside(t, time_ns, time_ns)) {
+		k->not_begun++;
+		return;
+	}
+	write_early(k);
 	need_out(k);
-	output_begin(k->t, &k->out, at, UINT64_MAX, e);
+	output_begin(t, &k->out, time_ns, UINT64_MAX, e);
 	k->open++;
-	k->last_ns = at;
-	k->t->counts.slices++;
+	k->last_ns = time_ns;
+	t->counts.slices++;
 }
 
 void timeline_end(struct timeline_track *k, uint64_t time_ns)
 {
+	struct timeline *t = k->t;
+
+	if (k->not_begun) {
+		k->not_begun--;
+		return;
+	}
+	if (time_ns < t->o.from_ns) {
+		k->nearly -= k->nearly != 0;
+		t->counts.outside++;
+		return;
+	}
+	write_early(k);
 	if (!k->open)
 		return;
-	if (k->t->o.to_ns && time_ns > k->t->o.to_ns)
-		time_ns = k->t->o.to_ns;
+	if (t->o.to_ns && time_ns > t->o.to_ns)
+		time_ns = t->o.to_ns;
 	if (time_ns < k->last_ns)
 		time_ns = k->last_ns;
-	(void)is_inside(k->t, time_ns, time_ns);
-	output_end(k->t, &k->out, time_ns, false);
+	(void)is_inside(t, time_ns, time_ns);
+	output_end(t, &k->out, time_ns, false);
 	k->last_ns = time_ns;
 	k->open--;
 }

@@ -25,6 +25,8 @@ struct timeline_options {
 	bool json; /* a Chrome trace instead of protobuf */
 	bool gzip;
 	uint64_t from_ns, to_ns; /* wall clock; what lies outside is left out. 0: no limit */
+	/* Steps whose time is to be found (timeline_counts.steps_*); last_step 0: none. */
+	uint64_t first_step, last_step;
 	/* Ranks that are wanted; NULL: all processes. */
 	const bool *ranks;
 	size_t nranks;
@@ -37,6 +39,9 @@ struct timeline_counts {
 	uint64_t bytes;
 	unsigned processes, tracks;
 	uint64_t first_ns, last_ns;
+	/* From the beginning of the first of the steps that were asked for to the end of the last, of
+	 * any process; 0, 0: there are none of them. */
+	uint64_t steps_start_ns, steps_end_ns;
 };
 
 int timeline_new(const struct timeline_options *o, struct timeline **out, struct err *err);
@@ -96,6 +101,11 @@ void timeline_counter(struct timeline_track *k, uint64_t time_ns, double value);
 /* Slices whose end is not known yet: strictly in order of time, and alone on their track. */
 void timeline_begin(struct timeline_track *k, uint64_t time_ns, const struct timeline_event *e);
 void timeline_end(struct timeline_track *k, uint64_t time_ns);
+
+/* A step of a process began, ended, or both (else 0). */
+void timeline_note_step(struct timeline *t, uint64_t number, uint64_t start_ns, uint64_t end_ns);
+/* The number in "ProfilerStep#12", as PyTorch's profiler and traces of steps have it; 0: no step. */
+uint64_t timeline_step_number(const char *name);
 
 /* The number of an arrow for a correlation id of a process. */
 uint64_t timeline_flow(const struct timeline_process *p, uint64_t correlation);

@@ -52,6 +52,9 @@ struct timeline_track {
 	unsigned npending;
 	uint64_t seq;
 	unsigned open; /* timeline_begin() without an end */
+	unsigned not_begun; /* those that were left out, whose ends are, too */
+	const char **early; /* names of those that began before the time that was asked for */
+	unsigned nearly;
 	uint64_t last_ns;
 };
 

@@ -218,7 +218,14 @@ def test_a_part_of_it(made):
     cut = json.loads(made.sonde(*some, f"--from={T0}", f"--to={T0 + 10**6}", "in").stdout)
     assert 0 < cut["slices"] < part["slices"] and cut["outside"] > 0
     assert cut["last_ns"] < T0 + 10**6 + 50000
-    for wrong in ("--ranks=x", "--from=yesterday"):
+    steps = ["timeline", "--json", "-o", "steps.pftrace", "--steps=3-4", "rec"]
+    two = json.loads(made.sonde(*steps).stdout)
+    tracks, events = read(made.tmp / "steps.pftrace")
+    begun = [e[3] for e in events if e[2] == 1 and tracks[e[0]][0] == "steps"]
+    assert {"step 3", "step 4"} <= set(begun) and not {"step 2", "step 6"} & set(begun)
+    assert two["first_ns"] > first and "no step" in made.sonde(
+        "timeline", "--steps=99", "rec", status=1).stderr
+    for wrong in ("--ranks=x", "--from=yesterday", "--steps=0", "--steps=5-2"):
         assert "expected" in made.sonde("timeline", wrong, "in", status=2).stderr
     assert "nothing" in made.sonde("timeline", "--ranks=77", "in", status=1).stderr
     assert "cannot open" in made.sonde("timeline", "nowhere", status=1).stderr

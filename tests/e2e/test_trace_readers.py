@@ -88,6 +88,25 @@ print(json.dumps({
 """
 
 
+# The same of a timeline, as far as it has what is needed.
+HTA_TIMES = """
+import json, sys, warnings
+warnings.filterwarnings("ignore")
+from hta.trace_analysis import TraceAnalysis
+
+files = {int(rank): path for rank, path in json.loads(sys.argv[1]).items()}
+t = TraceAnalysis(trace_files=files, trace_dir="/", include_last_profiler_step=True)
+rows = lambda frame: json.loads(frame.to_json(orient="records"))
+kinds, kernels = t.get_gpu_kernel_breakdown(visualize=False, include_memory_kernels=True)
+print(json.dumps({
+    "steps": [int(s) for s in t.get_profiler_steps()],
+    "time": rows(t.get_temporal_breakdown(visualize=False)),
+    "overlap": rows(t.get_comm_comp_overlap(visualize=False)),
+    "kernels": rows(kernels),
+}))
+"""
+
+
 def train(jobs, n):
     """Rank 1 computes twice as long. The first collective of a step is hidden by compute."""
     for _ in range(n):
@@ -117,6 +136,12 @@ def test_hta_and_the_summary_agree(build, node, tmp_path, reader):
         traces = node.traces(out, RANKS)
     ours = summary(node, out)
     hta = reader(HTA, json.dumps({t.rank: str(t.path / "trace.json") for t in traces}))
+    merged = {rank: tmp_path / f"rank{rank}.json.gz" for rank in range(RANKS)}
+    for rank, path in merged.items():
+        words = [build / "bin/sonde", "timeline", "--format=json", f"--ranks={rank}", "-o", path, out]
+        subprocess.run(words, check=True, stderr=subprocess.DEVNULL)
+    again = reader(HTA_TIMES, json.dumps({rank: str(path) for rank, path in merged.items()}))
+    assert again == {key: hta[key] for key in again}, "a timeline of a rank says the same"
 
     assert hta["steps"] == [FIRST + i for i in range(STEPS)]
     # it rounds both ends of an event to whole microseconds

@@ -20,7 +20,7 @@
 struct timeline_command {
 	unsigned format;
 	const char *output;
-	const char *from, *to, *ranks;
+	const char *from, *to, *ranks, *steps;
 	bool json;
 };
 
@@ -69,6 +69,25 @@ static int read_time(const char *what, const char *text, uint64_t *out, struct e
 			       "`sonde mem show --json` prints them",
 			       text, what);
 	*out = (uint64_t)ns;
+	return 0;
+}
+
+/* "10-20", "7" */
+static int read_steps(const char *text, struct timeline_options *t, struct err *err)
+{
+	const char *dash = strchr(text, '-');
+	size_t first_len = dash ? (size_t)(dash - text) : strlen(text);
+	int64_t first, last;
+	bool good = number_read(text, first_len, &first) && first > 0;
+
+	last = first;
+	if (good && dash)
+		good = number_read(dash + 1, strlen(dash + 1), &last) && last >= first;
+	if (!good)
+		return err_set(err, -EINVAL, "invalid steps '%.60s': expected numbers as in 10-20",
+			       text);
+	t->first_step = (uint64_t)first;
+	t->last_step = (uint64_t)last;
 	return 0;
 }
 
@@ -164,6 +183,50 @@ static void print_counts(const struct timeline_command *o, const struct timeline
 	buf_release(&t);
 }
 
+static int read_sources(const struct args *a, struct timeline *t, struct buf *notes,
+			struct err *err)
+{
+	int r = 0;
+
+	for (int i = 0; i < a->nwords && r == 0; i++) {
+		struct timeline_source s = read_source(a->words[i]);
+
+		r = timeline_read(t, &s, notes, err);
+	}
+	return r;
+}
+
+/* When the steps were, by reading everything once more. */
+static int find_steps(const struct args *a, struct timeline_options *t, struct err *err)
+{
+	struct timeline_options all = *t;
+	struct timeline_counts counts = {0};
+	struct timeline *timeline;
+	struct buf notes = {0};
+	int r;
+
+	all.path = "/dev/null";
+	all.json = all.gzip = false;
+	r = timeline_new(&all, &timeline, err);
+	if (r < 0)
+		return r;
+	r = read_sources(a, timeline, &notes, err);
+	(void)timeline_close(timeline, &counts, NULL);
+	buf_release(&notes);
+	if (r == 0 && !counts.steps_end_ns)
+		r = err_set(err, -ENODATA,
+			    "no step of --steps has ended in these files; steps are known from "
+			    "recordings of memory and from traces of steps");
+	if (r < 0)
+		return r;
+	if (counts.steps_start_ns > t->from_ns)
+		t->from_ns = counts.steps_start_ns;
+	if (!t->to_ns || counts.steps_end_ns < t->to_ns)
+		t->to_ns = counts.steps_end_ns;
+	t->last_step = 0;
+	return 0;
+}
+
 static int write_timeline(const struct command *cmd, struct args *a, struct timeline_command *o,
 			  struct timeline_options *t)
 {
@@ -173,15 +236,13 @@ static int write_timeline(const struct command *cmd, struct args *a, struct time
 	struct err err = {0}, closed = {0};
 	int r = check_sources(a, &err);
 
+	if (r == 0 && t->last_step)
+		r = find_steps(a, t, &err);
 	if (r == 0)
 		r = timeline_new(t, &timeline, &err);
 	if (r < 0)
 		return command_fail(cmd, &err, EXIT_FAILED);
-	for (int i = 0; i < a->nwords && r == 0; i++) {
-		struct timeline_source s = read_source(a->words[i]);
-
-		r = timeline_read(timeline, &s, &notes, &err);
-	}
+	r = read_sources(a, timeline, &notes, &err);
 	int end = timeline_close(timeline, &counts, &closed);
 	if (r == 0 && end < 0) {
 		err = closed;
@@ -219,6 +280,7 @@ static int timeline_run(const struct command *cmd, int argc, char **argv)
 		t.gzip = is_gzip_name(o.output);
 		if (read_time("from", o.from, &t.from_ns, &err) < 0 ||
 		    read_time("to", o.to, &t.to_ns, &err) < 0 ||
+		    (o.steps && read_steps(o.steps, &t, &err) < 0) ||
 		    (o.ranks && read_ranks(o.ranks, &ranks, &t.nranks, &err) < 0)) {
 			status = command_fail(cmd, &err, EXIT_USAGE);
 		} else {
@@ -261,6 +323,12 @@ static const struct opt options[] = {
 	 .offset = offsetof(struct timeline_command, ranks),
 	 .default_text = "all processes",
 	 .help = "Only processes of these ranks."},
+	{.name = "steps",
+	 .kind = OPT_TEXT,
+	 .arg = "10-20",
+	 .offset = offsetof(struct timeline_command, steps),
+	 .help = "Only the time of these steps, from the first process that begins them to the "
+		 "last that ends them. All files are read twice for it."},
 	{.name = "from",
 	 .kind = OPT_TEXT,
 	 .arg = "NS",
