@@ -22,7 +22,7 @@ $(BENCH_JOBS): $(O)/bench/%: bench/%.c $(SIM_LIBS:%=$(O)/sim/%.so)
 
 # In their short form these fail on nothing that a busy machine changes: `make check` runs them
 # beside the end-to-end tests. The others follow, alone.
-BENCHES_BESIDE := $(addprefix $(O)/bench/,activity_files analyze_rate compare_rate daemon_fanout daemon_idle \
+BENCHES_BESIDE := $(addprefix $(O)/bench/,activity_files analyze_rate compare_rate cuda_hook_cost daemon_fanout daemon_idle \
 	daemon_ipc daemon_rpc daemon_tls_flood export_rate hook_cost module_cost monitor_idle putils_cost recorder_rate \
 	stack_discover stack_memory stack_native stack_rate stack_skew stack_slowdown stack_trace_writer stack_truth \
 	unwind_cost)

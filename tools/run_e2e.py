@@ -42,7 +42,7 @@ LANES = {
     "monitor": re.compile(r"test_(monitor|quick_start|trace_|cupti|activity_|sim_|putils_|timeline)"),
     "memory": re.compile(
         r"test_(planted_faults|inefficient|leaks|atb|amended_dumps|compare|host_memory|bootstrap|soak|framework"
-        r"|bombs|losses|planted_names|rotation|crash|recover_places|damaged_input|show_export|viewer_files|owners|oom)"
+        r"|bombs|losses|planted_names|rotation|crash|recover_places|damaged_input|show_export|viewer_files|owners|oom|cuda_memory)"
     ),
 }
 TORCHES = os.path.join(os.path.dirname(__file__), "../tests/e2e/torches.py")

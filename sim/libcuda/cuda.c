@@ -5,6 +5,7 @@
 #include "sim/gpu_state.h"
 
 #include <dlfcn.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,6 +43,18 @@ static void read_visible(int have)
 	}
 }
 
+/* What ended without a word has given back everything. */
+static void forget_dead(int gpu)
+{
+	for (int i = 0; i < SIM_GPU_USERS; i++) {
+		uint32_t pid = state->users[gpu][i].pid;
+		if (pid && kill((pid_t)pid, 0) < 0) {
+			state->users[gpu][i].bytes = 0;
+			state->users[gpu][i].pid = 0;
+		}
+	}
+}
+
 static int inject(void)
 {
 	const char *path = getenv("CUDA_INJECTION64_PATH");
@@ -65,6 +78,8 @@ CUresult cuInit(unsigned int flags)
 	if (first) {
 		read_visible((int)(have < SIM_GPUS ? have : SIM_GPUS));
 		state = sim_gpu_state_map(1);
+		for (int i = 0; state && i < SIM_GPUS; i++)
+			forget_dead(i);
 		sim_ready = true;
 	}
 	pthread_mutex_unlock(&sim_lock);

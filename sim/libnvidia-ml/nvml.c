@@ -5,6 +5,10 @@
  */
 #include "nvml/nvml.h"
 
+#include "sim/gpu_state.h"
+
+#include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,6 +28,7 @@ struct sim_gpm_sample {
 
 static struct sim_gpu gpus[MAX_GPUS];
 static unsigned ngpus;
+static struct sim_gpu_state *state; /* of the simulated driver; NULL: nobody uses the GPUs */
 
 static unsigned env_number(const char *name, unsigned fallback)
 {
@@ -39,6 +44,8 @@ int nvmlInit_v2(void)
 		ngpus = MAX_GPUS;
 	for (unsigned i = 0; i < ngpus; i++)
 		gpus[i].index = i;
+	if (!state)
+		state = sim_gpu_state_map(1);
 	return ngpus ? NVML_SUCCESS : NVML_ERROR_DRIVER_NOT_LOADED;
 }
 
@@ -127,14 +134,32 @@ int nvmlDeviceGetUtilizationRates(nvmlDevice_t gpu, nvmlUtilization_t *out)
 	return r;
 }
 
+static bool is_alive(const struct sim_gpu_user *u)
+{
+	return u->pid && kill((pid_t)u->pid, 0) == 0;
+}
+
+/* What jobs have from the simulated driver; without them a figure of its own for each GPU. */
+static unsigned long long used_bytes(const struct sim_gpu *gpu)
+{
+	unsigned long long sum = 0;
+
+	if (!state)
+		return (10 + gpu->index) * GIB;
+	for (int i = 0; i < SIM_GPU_USERS; i++)
+		if (is_alive(&state->users[gpu->index][i]))
+			sum += state->users[gpu->index][i].bytes;
+	return sum;
+}
+
 int nvmlDeviceGetMemoryInfo(nvmlDevice_t gpu, nvmlMemory_t *out)
 {
 	int r = check(gpu);
 
 	if (!r)
 		*out = (nvmlMemory_t){.total = 80 * GIB,
-				      .free = (69 - gpu->index) * GIB,
-				      .used = (11 + gpu->index) * GIB};
+				      .free = 79 * GIB - used_bytes(gpu),
+				      .used = GIB + used_bytes(gpu)};
 	return r;
 }
 
@@ -148,8 +173,8 @@ int nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t gpu, nvmlMemory_v2_t *out)
 		*out = (nvmlMemory_v2_t){.version = out->version,
 					 .total = 80 * GIB,
 					 .reserved = GIB,
-					 .free = (69 - gpu->index) * GIB,
-					 .used = (10 + gpu->index) * GIB};
+					 .free = 79 * GIB - used_bytes(gpu),
+					 .used = used_bytes(gpu)};
 	return r;
 }
 
@@ -191,6 +216,20 @@ int nvmlDeviceGetPcieThroughput(nvmlDevice_t gpu, int counter, unsigned int *out
 	return r;
 }
 
+static void list_users(const struct sim_gpu *gpu, unsigned *count, unsigned room,
+		       nvmlProcessInfo_t *out)
+{
+	for (int i = 0; state && i < SIM_GPU_USERS; i++) {
+		const struct sim_gpu_user *u = &state->users[gpu->index][i];
+
+		if (!u->bytes || !is_alive(u))
+			continue;
+		if (*count < room)
+			out[*count] = (nvmlProcessInfo_t){.pid = u->pid, .usedGpuMemory = u->bytes};
+		++*count;
+	}
+}
+
 /* The variable holds "pid", "pid@gpu", or several with commas between them. */
 static int list_processes(const char *variable, const struct sim_gpu *gpu, unsigned *count,
 			  nvmlProcessInfo_t *out)
@@ -214,6 +253,8 @@ static int list_processes(const char *variable, const struct sim_gpu *gpu, unsig
 			out[*count] = (nvmlProcessInfo_t){.pid = pid, .usedGpuMemory = 10 * GIB};
 		++*count;
 	}
+	if (!strcmp(variable, "SIM_GPU_PID"))
+		list_users(gpu, count, room, out);
 	return *count > room ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS;
 }
 

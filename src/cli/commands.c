@@ -65,12 +65,13 @@ static const struct args_section sonde_sections[] = {
 	{"ENVIRONMENT", "SONDE_LOG sets how much our own processes write to their log: debug, "
 			"info, warning or error, also by area, as in SONDE_LOG=info,merge=debug."},
 	{"SEE ALSO", "msmemscope(1), sonde-mem(1), sonde-activity(1), sonde-stack(1), "
-		     "sonde-snap(1), sonde-ctl(1), dyno(1)"},
+		     "sonde-snap(1), sonde-timeline(1), sonde-ctl(1), dyno(1)"},
 	{NULL, NULL},
 };
 static const struct args_example sonde_examples[] = {
 	{"record a training script", "msmemscope -- python train.py"},
 	{"show what was recorded", "sonde mem show memscopeDumpResults"},
+	{"see all of it in one timeline", "sonde timeline memscopeDumpResults /tmp/monitor"},
 	{"see what all ranks do over time", "sonde stack -d 10 -o trace.json"},
 	{"start the daemon of this node", "sonde daemon --enable-ipc-monitor"},
 	{"see which jobs it knows", "sonde ctl ps"},
@@ -141,10 +142,13 @@ const struct command_group command_groups[] = {
 	 .page = "sonde",
 	 .spec = {.name = "sonde",
 		  .summary = "look inside running AI jobs",
-		  .description =
-			  "Sonde records what AI jobs do with their memory and shows what holds "
-			  "it. A daemon on each node knows its jobs, has them traced on demand and "
-			  "feeds metrics to others. The job needs no change and no rebuild.",
+		  .description = "Sonde shows what AI jobs do: what holds their memory, what their "
+				 "devices "
+				 "spend time on, where their Python code is. It records a job, or "
+				 "looks at "
+				 "one that runs; a daemon on each node has jobs traced on demand "
+				 "and feeds "
+				 "metrics to others. The job needs no change and no rebuild.",
 		  .usage = sonde_usage,
 		  .options = sonde_options,
 		  .examples = sonde_examples,
@@ -391,6 +395,76 @@ void command_help(const struct command *cmd, unsigned width, struct buf *out)
 	args_help(&cmd->spec, width, out);
 }
 
+/* The commands of sonde by what a person wants. Those that are not named here follow at the end. */
+static const struct topic {
+	const char *title;
+	const char *names[8];
+} topics[] = {
+	{"Look at a job", {"top", "snap", "stack", "monitor", NULL}},
+	{"Ask what was recorded", {"mem", "activity", "timeline", NULL}},
+	{"Serve a node, direct many", {"daemon", "ctl", "certs", "metrics", NULL}},
+	{"Names that other tools have", {"msmemscope", "dyno", NULL}},
+};
+
+static bool is_in_topic(const struct topic *topic, const char *name)
+{
+	for (size_t i = 0; topic->names[i]; i++)
+		if (!strcmp(topic->names[i], name))
+			return true;
+	return false;
+}
+
+static void add_summary(const char *name, const char *summary, unsigned width, struct buf *out)
+{
+	buf_addf(out, "  %-14s", name);
+	args_wrap(out, summary, 16, 16, width);
+}
+
+/* What a word at the first place stands for; NULL: nothing, or it is not shown. */
+static const char *first_word_summary(const char *name)
+{
+	const struct command_group *g = command_group_find(name);
+
+	if (g && *name)
+		return g->spec.summary;
+	for (int i = 0; commands[i]; i++)
+		if (!strcmp(commands[i]->name, name) && !commands[i]->hidden)
+			return commands[i]->spec.summary;
+	return NULL;
+}
+
+static void list_topics(const struct command_group *group, unsigned width, struct buf *out)
+{
+	size_t ntopics = sizeof(topics) / sizeof(topics[0]);
+
+	for (size_t i = 0; i < ntopics; i++) {
+		buf_addf(out, "\n%s:\n", topics[i].title);
+		for (size_t k = 0; topics[i].names[k]; k++)
+			if (first_word_summary(topics[i].names[k]))
+				add_summary(topics[i].names[k],
+					    first_word_summary(topics[i].names[k]), width, out);
+	}
+	buf_add_str(out, "\nMore:\n");
+	for (int i = 0; commands[i]; i++) {
+		size_t in = 0;
+
+		while (in < ntopics && !is_in_topic(&topics[in], commands[i]->name))
+			in++;
+		if (in == ntopics && command_in_group(commands[i], group))
+			add_summary(command_name_within(commands[i], group),
+				    commands[i]->spec.summary, width, out);
+	}
+}
+
+static void list_commands(const struct command_group *group, unsigned width, struct buf *out)
+{
+	buf_add_str(out, "\nCommands:\n");
+	for (int i = 0; commands[i]; i++)
+		if (command_in_group(commands[i], group))
+			add_summary(command_name_within(commands[i], group),
+				    commands[i]->spec.summary, width, out);
+}
+
 void command_group_help(const struct command_group *group, unsigned width, struct buf *out)
 {
 	struct args_spec head = group->spec;
@@ -399,18 +473,10 @@ void command_group_help(const struct command_group *group, unsigned width, struc
 		head.options = NULL;
 	head.examples = NULL;
 	args_help(&head, width, out);
-	buf_add_str(out, "\nCommands:\n");
-	if (!*group->name)
-		for (const struct command_group *g = command_groups + 1; g->name; g++) {
-			buf_addf(out, "  %-14s", g->name);
-			args_wrap(out, g->spec.summary, 16, 16, width);
-		}
-	for (int i = 0; commands[i]; i++) {
-		if (!command_in_group(commands[i], group))
-			continue;
-		buf_addf(out, "  %-14s", command_name_within(commands[i], group));
-		args_wrap(out, commands[i]->spec.summary, 16, 16, width);
-	}
+	if (*group->name)
+		list_commands(group, width, out);
+	else
+		list_topics(group, width, out);
 	if (group->run)
 		buf_addf(out, "\nMore about one of them: %s help <command>\n", group->spec.name);
 	else

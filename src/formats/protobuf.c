@@ -10,11 +10,16 @@ enum wire_type {
 	WIRE_FIXED32 = 5,
 };
 
+#define VARINT_BYTES 10 /* of 64 bits */
+
 void protobuf_add_varint(struct buf *out, uint64_t v)
 {
+	char *p = buf_room(out, VARINT_BYTES), *start = p;
+
 	for (; v >= 0x80; v >>= 7)
-		buf_add_char(out, (char)(v | 0x80));
-	buf_add_char(out, (char)v);
+		*p++ = (char)(v | 0x80);
+	*p++ = (char)v;
+	out->len += (size_t)(p - start);
 }
 
 static void add_key(struct buf *out, unsigned field, enum wire_type type)

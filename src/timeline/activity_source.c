@@ -100,15 +100,11 @@ static struct chrome_arg int_arg(const char *key, uint64_t v)
 	return (struct chrome_arg){.key = key, .type = CHROME_INT, .i = (int64_t)v};
 }
 
-static unsigned add_args(const struct activity *a, struct chrome_arg *args)
+/* What is special comes first, what is the same for a whole track comes last. */
+static unsigned add_args(const struct activity *a, struct chrome_arg *args, unsigned *of_track)
 {
 	unsigned n = 0;
 
-	if (a->place == ACTIVITY_ON_DEVICE && a->device != ACTIVITY_NOWHERE)
-		args[n++] = int_arg("device", a->device);
-	if (a->place == ACTIVITY_ON_DEVICE && a->stream != ACTIVITY_NOWHERE &&
-	    a->kind != ACTIVITY_MARKER)
-		args[n++] = int_arg("stream", a->stream);
 	if (a->correlation && a->kind != ACTIVITY_MARKER)
 		args[n++] = int_arg("correlation", a->correlation);
 	if (a->kind == ACTIVITY_KERNEL && *a->detail)
@@ -121,6 +117,13 @@ static unsigned add_args(const struct activity *a, struct chrome_arg *args)
 		args[n++] = int_arg("count", a->amount);
 		args[n++] = text_arg("data type", activity_data_type(a->data_type));
 	}
+	*of_track = n;
+	if (a->place == ACTIVITY_ON_DEVICE && a->device != ACTIVITY_NOWHERE)
+		args[n++] = int_arg("device", a->device);
+	if (a->place == ACTIVITY_ON_DEVICE && a->stream != ACTIVITY_NOWHERE &&
+	    a->kind != ACTIVITY_MARKER)
+		args[n++] = int_arg("stream", a->stream);
+	*of_track = n - *of_track;
 	return n;
 }
 
@@ -166,7 +169,7 @@ static int take_activity(void *arg, const struct activity *a)
 		return 0;
 	}
 	e.args = args;
-	e.nargs = add_args(a, args);
+	e.nargs = add_args(a, args, &e.track_args);
 	if (a->kind != ACTIVITY_MARKER && a->kind != ACTIVITY_HCCL && a->correlation &&
 	    (device || (call && !is_repeated_call(s, a->correlation)))) {
 		e.flow = timeline_flow(s->process, a->correlation);

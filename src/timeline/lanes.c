@@ -11,7 +11,7 @@
 #include "timeline/timeline_impl.h"
 
 /* Earlier first; of those that begin together the longer one, which is around the others. */
-static bool comes_before(const struct pending_slice *a, const struct pending_slice *b)
+static bool comes_before(const struct pending_key *a, const struct pending_key *b)
 {
 	if (a->start_ns != b->start_ns)
 		return a->start_ns < b->start_ns;
@@ -20,9 +20,9 @@ static bool comes_before(const struct pending_slice *a, const struct pending_sli
 	return a->seq < b->seq;
 }
 
-static void swap_slices(struct pending_slice *a, struct pending_slice *b)
+static void swap_keys(struct pending_key *a, struct pending_key *b)
 {
-	struct pending_slice x = *a;
+	struct pending_key x = *a;
 
 	*a = *b;
 	*b = x;
@@ -30,7 +30,7 @@ static void swap_slices(struct pending_slice *a, struct pending_slice *b)
 
 static void sift_down(struct timeline_track *k)
 {
-	struct pending_slice *h = k->pending;
+	struct pending_key *h = k->pending->keys;
 
 	for (unsigned i = 0;;) {
 		unsigned child = 2 * i + 1;
@@ -41,7 +41,7 @@ static void sift_down(struct timeline_track *k)
 			child++;
 		if (!comes_before(&h[child], &h[i]))
 			return;
-		swap_slices(&h[i], &h[child]);
+		swap_keys(&h[i], &h[child]);
 		i = child;
 	}
 }
@@ -54,7 +54,7 @@ static void close_slices(struct timeline_track *k, struct lane *l, uint64_t unti
 }
 
 /* An empty slice inside of nothing, or at the edge of one that ends here, fits everywhere. */
-static bool fits_lane(const struct lane *l, const struct pending_slice *s)
+static bool fits_lane(const struct lane *l, const struct pending_key *s)
 {
 	unsigned depth = l->depth;
 
@@ -65,7 +65,7 @@ static bool fits_lane(const struct lane *l, const struct pending_slice *s)
 	return depth < LANE_DEPTH && (!depth || l->ends[depth - 1] >= s->end_ns);
 }
 
-static struct lane *find_lane(struct timeline_track *k, const struct pending_slice *s)
+static struct lane *find_lane(struct timeline_track *k, const struct pending_key *s)
 {
 	for (unsigned i = 0; i < k->nlanes; i++)
 		if (fits_lane(k->lanes[i], s))
@@ -84,46 +84,50 @@ static struct lane *find_lane(struct timeline_track *k, const struct pending_sli
 	return l;
 }
 
-static void write_oldest(struct timeline_track *k)
+/* Returns the room that is free now. */
+static unsigned write_oldest(struct timeline_track *k)
 {
-	struct pending_slice *s = &k->pending[0];
+	struct pending_key *s = &k->pending->keys[0];
+	struct pending_slice *slice = &k->pending->slices[s->slot];
 	struct lane *l = find_lane(k, s);
+	unsigned slot = s->slot;
 
 	if (l) {
 		close_slices(k, l, s->start_ns);
-		s->event.args = s->args;
-		output_begin(k->t, &l->out, s->start_ns, s->end_ns, &s->event);
+		slice->event.args = slice->args;
+		output_begin(k->t, &l->out, s->start_ns, s->end_ns, &slice->event);
 		l->ends[l->depth++] = s->end_ns;
 		l->last_ns = s->start_ns;
 		k->t->counts.slices++;
-		k->t->counts.arrows += s->event.flow != 0 && s->event.flow_end;
+		k->t->counts.arrows += slice->event.flow != 0 && slice->event.flow_end;
 	} else {
 		k->t->counts.left_out++;
 	}
-	*s = k->pending[--k->npending];
+	*s = k->pending->keys[--k->npending];
 	sift_down(k);
+	return slot;
 }
 
 void lanes_put(struct timeline_track *k, uint64_t start_ns, uint64_t end_ns,
 	       const struct timeline_event *e)
 {
 	struct pending_slice *s;
-	unsigned i;
+	struct pending_key *h;
+	unsigned i, slot;
 
 	if (!k->pending)
-		k->pending = xcalloc(PENDING_MAX, sizeof(*k->pending));
-	if (k->npending == PENDING_MAX)
-		write_oldest(k);
-	s = &k->pending[i = k->npending++];
-	s->start_ns = start_ns;
-	s->end_ns = end_ns;
-	s->seq = k->seq++;
+		k->pending = xcalloc(1, sizeof(*k->pending));
+	slot = k->npending == PENDING_MAX ? write_oldest(k) : k->npending;
+	s = &k->pending->slices[slot];
 	s->event = *e;
 	s->event.nargs = e->nargs < TIMELINE_MAX_ARGS ? e->nargs : TIMELINE_MAX_ARGS;
 	if (e->nargs)
 		memcpy(s->args, e->args, s->event.nargs * sizeof(*e->args));
-	for (; i && comes_before(&k->pending[i], &k->pending[(i - 1) / 2]); i = (i - 1) / 2)
-		swap_slices(&k->pending[i], &k->pending[(i - 1) / 2]);
+	h = k->pending->keys;
+	i = k->npending++;
+	h[i] = (struct pending_key){start_ns, end_ns, k->seq++, slot};
+	for (; i && comes_before(&h[i], &h[(i - 1) / 2]); i = (i - 1) / 2)
+		swap_keys(&h[i], &h[(i - 1) / 2]);
 }
 
 void lanes_finish(struct timeline_track *k)

@@ -191,12 +191,13 @@ void output_begin(struct timeline *t, const struct out_track *k, uint64_t start_
 		  const struct timeline_event *e)
 {
 	if (!t->o.json) {
-		perfetto_begin(t->perfetto, &(struct perfetto_event){.track = k->number,
-								     .time_ns = start_ns,
-								     .name = e->name,
-								     .args = e->args,
-								     .nargs = e->nargs,
-								     .flow = e->flow});
+		perfetto_begin(t->perfetto,
+			       &(struct perfetto_event){.track = k->number,
+							.time_ns = start_ns,
+							.name = e->name,
+							.args = e->args,
+							.nargs = e->nargs - e->track_args,
+							.flow = e->flow});
 		return;
 	}
 	int64_t ts = chrome_time(t, start_ns);

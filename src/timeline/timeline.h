@@ -83,6 +83,7 @@ struct timeline_event {
 	const char *category; /* of Chrome traces; may be NULL */
 	const struct chrome_arg *args;
 	unsigned nargs; /* more than TIMELINE_MAX_ARGS are left out; keys and texts are interned */
+	unsigned track_args; /* of these, the last ones: what the names of tracks say, too */
 	uint64_t flow; /* arrows connect events of the same number; 0: none */
 	bool flow_end; /* the arrow ends here */
 };

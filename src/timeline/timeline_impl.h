@@ -24,13 +24,19 @@ struct lane {
 	unsigned depth;
 };
 
-struct pending_slice {
-	uint64_t start_ns, end_ns, seq;
-	struct timeline_event event;
-	struct chrome_arg args[TIMELINE_MAX_ARGS];
-};
-
 #define PENDING_MAX 128 /* slices of a track that wait for older ones */
+
+struct pending_slices {
+	/* A heap, the oldest first; slots are given anew when all have been used once. */
+	struct pending_key {
+		uint64_t start_ns, end_ns, seq;
+		unsigned slot;
+	} keys[PENDING_MAX];
+	struct pending_slice {
+		struct timeline_event event;
+		struct chrome_arg args[TIMELINE_MAX_ARGS];
+	} slices[PENDING_MAX];
+};
 
 struct timeline_track {
 	struct timeline *t;
@@ -42,7 +48,7 @@ struct timeline_track {
 	bool has_out;
 	struct lane *lanes[LANES_MAX];
 	unsigned nlanes;
-	struct pending_slice *pending; /* a heap, the oldest first */
+	struct pending_slices *pending;
 	unsigned npending;
 	uint64_t seq;
 	unsigned open; /* timeline_begin() without an end */

@@ -202,6 +202,31 @@ def test_kill_9_at_any_moment(cuda):
         assert printed <= recorded <= printed + 1
 
 
+def test_nvml_counts_what_the_driver_has_handed_out(cuda):
+    """Context, blocks and the context's end, in the file that both simulated libraries share."""
+    ask = (
+        "import ctypes, subprocess, sys\n"
+        "class M(ctypes.Structure): _fields_ = [(n, ctypes.c_ulonglong) for n in 'tfu']\n"
+        "nvml, h, m = ctypes.CDLL('libnvidia-ml.so.1'), ctypes.c_void_p(), M()\n"
+        "assert nvml.nvmlInit_v2() == 0\n"
+        "nvml.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(h))\n"
+        "def used():\n"
+        "    nvml.nvmlDeviceGetMemoryInfo(h, ctypes.byref(m))\n"
+        "    return m.u >> 20\n"
+        "before = used()\n"
+        "job = subprocess.Popen(sys.argv[1:], stdin=subprocess.PIPE, stdout=subprocess.PIPE)\n"
+        "job.stdout.readline()\n"
+        "print(used() - before)\n"
+        "job.communicate(b'x')\n"
+    )
+    env = {"SIM_GPU_COUNT": "1", "SIM_GPU_STATE": str(cuda.tmp / "gpus")}
+    words = ["-c", ask, cuda.program, "runtime", "hold"]
+    said = cuda.plain(*words, program="/usr/bin/python3", **env)
+    recorded, rows, _ = cuda.record(*words, program="/usr/bin/python3", **env)
+    assert said == recorded == f"{256 + 7}\n"
+    assert sizes(split(rows)[0]) == [7 * MIB]
+
+
 # --- beside others ---
 
 SHIM = r"""

@@ -233,6 +233,32 @@ def test_names_of_cpp_and_mixed_stacks_in_call_order(hurt):
     assert -1 not in order and order == sorted(order) and "_ZN5model" not in text, text
 
 
+OWN_FILES = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import msmemscope
+kept = []
+def train():
+    kept.append(bytearray(1 << 20))
+msmemscope.start()
+for _ in range(5):
+    train()
+    msmemscope.step()
+"""
+
+
+def test_our_own_files_are_no_place(hurt, build):
+    """Our package allocates in the job, too; nobody looks for that in his program."""
+    (hurt.tmp / "job.py").write_text(OWN_FILES)
+    words = [hurt.tmp / "job.py", build / "python"]
+    hurt.run(sys.executable, *words, opts=[*HOST, "--call-stack=python:10"])
+    hurt.session.wait_finished()
+    ours = ("_collectors.py", "_control.py", "_notes.py", "msmemscope/__init__.py")
+    for question in (["show", "--top=1000"], ["leaks"], ["peak", "--by=line", "--top=1000"]):
+        text = said(hurt, *question)
+        assert "train (" in text and not [name for name in ours if name in text], text
+
+
 def test_helpers_do_not_fill_the_answer(hurt):
     """Shims and shells that hold next to nothing are one line; JSON has them all."""
     code = "kept = bytearray(8 << 20)"

@@ -177,6 +177,7 @@ def test_the_wheel_is_what_it_says(wheel):
     assert scripts == PROGRAMS
     for end in (
         "/data/lib64/libsonde_guest.so",
+        "/data/lib64/libsonde_cuda_hook.so",
         "/data/lib64/libsonde_host_hook.so",
         "/data/lib64/libsonde_monitor.so",
         "/data/include/sonde/sonde.h",

@@ -32,35 +32,43 @@
 #include <time.h>
 #include <unistd.h>
 
-#define DRIVER(X)                                                                                  \
-	X(cuInit, cuInit)                                                                          \
-	X(cuDeviceGetCount, cuDeviceGetCount)                                                      \
-	X(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain)                                      \
-	X(cuDevicePrimaryCtxReset, cuDevicePrimaryCtxReset_v2) X(cuDevicePrimaryCtxRelease,        \
-								 cuDevicePrimaryCtxRelease_v2)     \
-		X(cuCtxSetCurrent,                                                                 \
-		  cuCtxSetCurrent) X(cuCtxCreate, cuCtxCreate_v2) X(cuCtxDestroy, cuCtxDestroy_v2) \
-			X(cuMemAlloc, cuMemAlloc_v2) X(cuMemAllocPitch, cuMemAllocPitch_v2) X(     \
-				cuMemFree, cuMemFree_v2) X(cuMemAllocHost, cuMemAllocHost_v2)      \
-				X(cuMemHostAlloc, cuMemHostAlloc) X(cuMemFreeHost, cuMemFreeHost)  \
-					X(cuMemHostRegister, cuMemHostRegister_v2)                 \
-						X(cuMemHostUnregister, cuMemHostUnregister)        \
-							X(cuMemAllocManaged, cuMemAllocManaged)    \
-								X(cuArrayCreate, cuArrayCreate_v2) \
-									X(cuArrayDestroy,          \
-									  cuArrayDestroy) LATER(X)
-#define LATER(X)                                                                                   \
-	X(cuMemAllocAsync, cuMemAllocAsync)                                                        \
-	X(cuMemAllocFromPoolAsync, cuMemAllocFromPoolAsync)                                        \
-	X(cuMemFreeAsync, cuMemFreeAsync)                                                          \
-	X(cuMemPoolCreate, cuMemPoolCreate) X(cuMemPoolDestroy, cuMemPoolDestroy)                  \
-		X(cuMemPoolTrimTo, cuMemPoolTrimTo) X(cuMemAddressReserve, cuMemAddressReserve)    \
-			X(cuMemAddressFree, cuMemAddressFree) X(cuMemCreate, cuMemCreate)          \
-				X(cuMemRelease, cuMemRelease) X(cuMemMap, cuMemMap)                \
-					X(cuMemUnmap, cuMemUnmap) X(cuMemRetainAllocationHandle,   \
-								    cuMemRetainAllocationHandle)   \
-						X(cuMemImportFromShareableHandle, cuMemImportFromShareableHandle) \
+/* clang-format off */
+#define DRIVER(X) \
+	X(cuInit, cuInit) \
+	X(cuDeviceGetCount, cuDeviceGetCount) \
+	X(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain) \
+	X(cuDevicePrimaryCtxReset, cuDevicePrimaryCtxReset_v2) \
+	X(cuDevicePrimaryCtxRelease, cuDevicePrimaryCtxRelease_v2) \
+	X(cuCtxSetCurrent, cuCtxSetCurrent) \
+	X(cuCtxCreate, cuCtxCreate_v2) \
+	X(cuCtxDestroy, cuCtxDestroy_v2) \
+	X(cuMemAlloc, cuMemAlloc_v2) \
+	X(cuMemAllocPitch, cuMemAllocPitch_v2) \
+	X(cuMemFree, cuMemFree_v2) \
+	X(cuMemAllocHost, cuMemAllocHost_v2) \
+	X(cuMemHostAlloc, cuMemHostAlloc) \
+	X(cuMemFreeHost, cuMemFreeHost) \
+	X(cuMemHostRegister, cuMemHostRegister_v2) \
+	X(cuMemHostUnregister, cuMemHostUnregister) \
+	X(cuMemAllocManaged, cuMemAllocManaged) \
+	X(cuArrayCreate, cuArrayCreate_v2) \
+	X(cuArrayDestroy, cuArrayDestroy) \
+	X(cuMemAllocAsync, cuMemAllocAsync) \
+	X(cuMemAllocFromPoolAsync, cuMemAllocFromPoolAsync) \
+	X(cuMemFreeAsync, cuMemFreeAsync) \
+	X(cuMemPoolCreate, cuMemPoolCreate) \
+	X(cuMemPoolDestroy, cuMemPoolDestroy) \
+	X(cuMemPoolTrimTo, cuMemPoolTrimTo) \
+	X(cuMemAddressReserve, cuMemAddressReserve) \
+	X(cuMemAddressFree, cuMemAddressFree) \
+	X(cuMemCreate, cuMemCreate) \
+	X(cuMemRelease, cuMemRelease) \
+	X(cuMemMap, cuMemMap) \
+	X(cuMemUnmap, cuMemUnmap) \
+	X(cuMemRetainAllocationHandle, cuMemRetainAllocationHandle) \
+	X(cuMemImportFromShareableHandle, cuMemImportFromShareableHandle) \
 	X(cuMemExportToShareableHandle, cuMemExportToShareableHandle)
+/* clang-format on */
 
 #define MEMBER(name, full) __typeof__(&full) name;
 static struct {

@@ -19,7 +19,7 @@
 struct sim_gpu_user {
 	_Atomic uint32_t pid; /* 0: free */
 	uint32_t reserved;
-	_Atomic uint64_t bytes;
+	_Atomic uint64_t bytes; /* of a process that was killed: until its place is taken */
 };
 
 struct sim_gpu_state {

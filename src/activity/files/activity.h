@@ -18,7 +18,8 @@
 /* Whose work an activity is: --attribute. Texts as those of an activity; "": none. */
 struct activity_owner {
 	const char *model; /* its class */
-	const char *module; /* "transformer.h.3.mlp.c_fc"; "optimizer"; of a model as a whole its class */
+	const char *
+		module; /* "transformer.h.3.mlp.c_fc"; "optimizer"; of a model as a whole its class */
 	const char *module_class;
 	const char *line; /* "train_step (/srv/job/train.py:18)" */
 	bool backward; /* its gradients are computed */
@@ -172,14 +173,7 @@ enum activity_field_id { ACTIVITY_FIELDS(ACTIVITY_FIELD_ID) FIELDS };
 
 /* WORD: one of a few words, see activity_word(). */
 /* OWNER: a text about whose work it is, see activity_owner_text(). */
-enum field_type {
-	FIELD_NUMBER,
-	FIELD_NUMBER_32,
-	FIELD_TEXT,
-	FIELD_WORD,
-	FIELD_BOOL,
-	FIELD_OWNER
-};
+enum field_type { FIELD_NUMBER, FIELD_NUMBER_32, FIELD_TEXT, FIELD_WORD, FIELD_BOOL, FIELD_OWNER };
 
 struct activity_field {
 	const char *key, *title;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 #include "activity/files/activity.h"
-#include "activity/read/read.h"
 #include "activity/owners/owners.h"
+#include "activity/read/read.h"
 #include "base/containers/buf.h"
 #include "base/containers/intern.h"
 #include "base/fs.h"

@@ -251,8 +251,7 @@ void attribution_work(struct attribution *t, uint32_t tid, const struct rec_work
 
 void attribution_launch(struct attribution *t, const struct rec_launch *r)
 {
-	uint32_t owner =
-		history_find(history_of(t, &t->moments, r->tid, false), r->wall_ns);
+	uint32_t owner = history_find(history_of(t, &t->moments, r->tid, false), r->wall_ns);
 
 	if (t->nyounger++ >= MAX_LAUNCHES) {
 		hmap_release(&t->launches[1]);

@@ -76,7 +76,8 @@ static void deliver_held(struct activities *a, struct process *p, uint64_t ns)
 		struct rec_activity r;
 		memcpy(&r, p->held.data + at, sizeof(r));
 		at += sizeof(r);
-		if (attribution_find(p->attribution, r.correlation, &owner) || r.head.time_ns < ns) {
+		if (attribution_find(p->attribution, r.correlation, &owner) ||
+		    r.head.time_ns < ns) {
 			deliver_activity(a, p, &r, owner);
 			continue;
 		}
@@ -98,7 +99,8 @@ static void on_activity(struct activities *a, struct process *p, const struct re
 		return;
 	}
 	if (p->held.len + sizeof(*r) > MAX_HELD_BYTES)
-		deliver_held(a, p, r->head.time_ns > HELD_NS / 4 ? r->head.time_ns - HELD_NS / 4 : 0);
+		deliver_held(a, p,
+			     r->head.time_ns > HELD_NS / 4 ? r->head.time_ns - HELD_NS / 4 : 0);
 	if (p->held.len + sizeof(*r) > MAX_HELD_BYTES)
 		deliver_held(a, p, UINT64_MAX);
 	buf_add(&p->held, r, sizeof(*r));

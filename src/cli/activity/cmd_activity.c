@@ -356,8 +356,7 @@ static const char *const export_usage[] = {"[options] -o PATH <file or directory
 
 static const struct args_example show_examples[] = {
 	{"where the time of devices went", "sonde activity show /tmp/monitor"},
-	{"which layers of the model, which lines",
-	 "sonde activity show --by=module /tmp/monitor"},
+	{"which layers of the model, which lines", "sonde activity show --by=module /tmp/monitor"},
 	{"for another program", "sonde activity show --json --top=100 /tmp/monitor/*.db"},
 	{NULL, NULL},
 };

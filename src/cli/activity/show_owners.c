@@ -72,8 +72,7 @@ void activity_owners_text(const struct activity_sum *s, const struct show_by *by
 	}
 	owner_groups_build(&g, &s->owners, by->by, by->depth);
 	add_answer(&g, out);
-	buf_addf(out,
-		 "\n   share      total ms   forward ms  backward ms      calls  %s\n",
+	buf_addf(out, "\n   share      total ms   forward ms  backward ms      calls  %s\n",
 		 owners_by_names[by->by]);
 	for (size_t i = 0; i < g.n; i++)
 		if (i < top || g.list[i].is_nobody)

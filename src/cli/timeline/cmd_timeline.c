@@ -247,7 +247,8 @@ static const struct opt options[] = {
 	 .choices = formats,
 	 .offset = offsetof(struct timeline_command, format),
 	 .default_text = "perfetto",
-	 .help = "perfetto (protobuf: small, and quick to open), or json (a Chrome trace, which "
+	 .help = "Form of the file: perfetto (protobuf: small, and quick to open), or json (a "
+		 "Chrome trace, which "
 		 "HTA, TensorBoard and chrome://tracing read)."},
 	{.name = "json",
 	 .kind = OPT_FLAG,

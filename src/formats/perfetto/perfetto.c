@@ -33,7 +33,7 @@ enum packet_field {
 	PACKET_DEFAULTS = 59,
 	PACKET_TRACK = 60,
 };
-enum { SEQUENCE_CLEARED = 1, SEQUENCE_NEEDS_STATE = 2 };
+enum { SEQUENCE_CLEARED = 1 };
 enum { CLOCK_REALTIME_ID = 1, CLOCK_BOOTTIME_ID = 6, CLOCK_OWN_ID = 64 };
 enum event_field {
 	EVENT_ANNOTATION = 4,
@@ -62,6 +62,7 @@ struct perfetto_trace {
 	struct track *tracks; /* the first is not used */
 	size_t n, cap;
 	uint64_t bytes, packets;
+	bool has_realtime; /* somewhere it says that the viewer's clock is the wall clock */
 };
 
 int perfetto_trace_new(const char *path, bool gzip, struct perfetto_trace **out, struct err *err)
@@ -199,7 +200,9 @@ static void begin_track(struct perfetto_trace *t, uint32_t number, uint64_t time
 	struct track *track = &t->tracks[number];
 
 	add_clock(t, CLOCK_BOOTTIME_ID, time_ns, false);
-	add_clock(t, CLOCK_REALTIME_ID, time_ns, false);
+	if (!t->has_realtime)
+		add_clock(t, CLOCK_REALTIME_ID, time_ns, false);
+	t->has_realtime = true;
 	add_clock(t, CLOCK_OWN_ID, time_ns, true);
 	protobuf_add_number(&t->event, 2, CLOCK_BOOTTIME_ID);
 	protobuf_add_number(&t->packet, PACKET_SEQUENCE, number);
@@ -263,7 +266,6 @@ static void add_event(struct perfetto_trace *t, uint32_t number, uint64_t time_n
 		protobuf_add_number(&t->packet, PACKET_CLOCK, CLOCK_BOOTTIME_ID);
 	}
 	protobuf_add_number(&t->packet, PACKET_SEQUENCE, number);
-	protobuf_add_number(&t->packet, PACKET_SEQUENCE_FLAGS, SEQUENCE_NEEDS_STATE);
 	if (t->interned.len)
 		add_part(&t->packet, PACKET_INTERNED, &t->interned);
 	add_part(&t->packet, PACKET_TRACK_EVENT, &t->event);

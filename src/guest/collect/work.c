@@ -122,9 +122,9 @@ static bool tell_backward(uint64_t wall_ns)
 	memcpy(&number, node + autograd.sequence_at, sizeof(number));
 	memcpy(&thread, node + autograd.thread_at, sizeof(thread));
 	uint64_t sequence = (number & NUMBER_MASK) | thread << WORK_THREAD_SHIFT;
-	if (number == UINT64_MAX || (here.told_kind == WORK_BACKWARD &&
-				     here.told_sequence == sequence &&
-				     here.epoch == guest_epoch_now()))
+	if (number == UINT64_MAX ||
+	    (here.told_kind == WORK_BACKWARD && here.told_sequence == sequence &&
+	     here.epoch == guest_epoch_now()))
 		return true;
 	bool held = guest_hold(RING_PENDING_NOW);
 	check_epoch();

@@ -184,6 +184,7 @@ static int select_rows(struct db_source *s, bool sorted, bool old)
 	const char *table = old ? "leaks_dump" : "memscope_dump";
 
 	s->src.in_us = has_us(s->db, table);
+	s->src.plain_attrs = old || s->src.in_us;
 	char *plain = xasprintf("SELECT * FROM %s", table);
 	char *order = xasprintf("ORDER BY CAST(\"%s\" AS INTEGER),CAST(\"ID\" AS INTEGER)",
 				s->src.in_us ? DUMP_TIME_IN_US : "Timestamp(ns)");

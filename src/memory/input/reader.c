@@ -210,7 +210,7 @@ static const char *read_row(struct dump *d, struct row *row)
 		return "Device Id";
 	if (!read_ptr(columns[COL_PTR], row))
 		return "Ptr";
-	r = is_db && !is_plain_attr(attr)
+	r = is_db && !(d->src->plain_attrs && is_plain_attr(attr))
 		    ? cell_read_json(&d->keys, attr->text, attr->len, &d->attr, row)
 		    : cell_read_attrs(&d->keys, attr->text, attr->len, row);
 	if (r < 0)

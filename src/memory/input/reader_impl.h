@@ -33,6 +33,7 @@ struct dump_source {
 	} next; /* where the row behind it begins; of CSV */
 	bool torn;
 	bool in_us; /* times are in microseconds, as in dumps of early 2025 */
+	bool plain_attrs; /* of a database: they may be text, as in a csv; of 2025, too */
 };
 
 struct dump_source_ops {

@@ -43,8 +43,8 @@ static int origin_of(PyObject *function)
 	PyObject *code = PyObject_GetAttrString(function, "__code__");
 	PyObject *file = code ? PyObject_GetAttrString(code, "co_filename") : NULL;
 	PyObject *text = file ? PyUnicode_AsUTF8String(file) : NULL;
-	int origin = text ? (int)python_origin(PyBytes_AsString(text), (size_t)PyBytes_Size(text))
-			  : -1;
+	int origin =
+		text ? (int)python_origin(PyBytes_AsString(text), (size_t)PyBytes_Size(text)) : -1;
 
 	Py_XDECREF(code);
 	Py_XDECREF(file);
@@ -238,8 +238,8 @@ static PyObject *work_autograd(PyObject *self, PyObject *args)
 	*(void **)&found.sequence = dlsym(lib, "_ZN2at15sequence_number4peekEv");
 	*(void **)&found.thread = dlsym(lib, "_ZN2at14RecordFunction15currentThreadIdEv");
 	*(void **)&current_node = dlsym(lib, "_ZN5torch8autograd16get_current_nodeEv");
-	bool known = found.sequence && found.thread && current_node &&
-		     number[0] != number[1] && found.sequence() > number[1] &&
+	bool known = found.sequence && found.thread && current_node && number[0] != number[1] &&
+		     found.sequence() > number[1] &&
 		     find_offsets(node_of(node[0]), number[0], node_of(node[1]), number[1], &found);
 	if (known)
 		collect_work_switch(monitor_attributes(), &found);

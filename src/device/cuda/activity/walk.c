@@ -189,8 +189,8 @@ static void emit_api(struct cupti_walk *w, const struct cupti_api *r)
 		.where = {r->process, r->thread},
 	};
 
-	if (w->launches && cupti_is_launch(runtime ? CUPTI_DOMAIN_RUNTIME : CUPTI_DOMAIN_DRIVER,
-					   r->cbid))
+	if (w->launches &&
+	    cupti_is_launch(runtime ? CUPTI_DOMAIN_RUNTIME : CUPTI_DOMAIN_DRIVER, r->cbid))
 		collect_launch(r->correlation, r->thread, r->start);
 	if (!a.kind || !wants(w, a.kind))
 		return;

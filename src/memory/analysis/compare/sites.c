@@ -9,8 +9,8 @@
 #include "formats/json_value.h"
 #include "memory/analysis/common/fields.h"
 #include "memory/analysis/common/frames.h"
-#include "memory/analysis/common/moved_lines.h"
 #include "memory/analysis/compare/compare_impl.h"
+#include "memory/analysis/groups/moved_lines.h"
 
 #define MAX_FRAMES 5 /* that tell call sites apart */
 

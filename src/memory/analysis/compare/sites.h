@@ -3,7 +3,7 @@
  * Two recordings compared by call site: what the blocks of each held at most, and what was left of
  * them. For any recording, since every block comes from somewhere; without call stacks blocks are
  * told apart by their sizes. Call sites of the two sides are the same if their shown frames are, or if
- * these have the same functions in the same files and lines have moved (common/moved_lines.h).
+ * these have the same functions in the same files and lines have moved (groups/moved_lines.h).
  *
  * What is kept grows with live blocks and with call sites. In JSON:
  *

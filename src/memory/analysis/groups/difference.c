@@ -7,7 +7,7 @@
 #include "base/mem.h"
 #include "formats/json_value.h"
 #include "memory/analysis/common/fields.h"
-#include "memory/analysis/common/moved_lines.h"
+#include "memory/analysis/groups/moved_lines.h"
 
 #define MAX_TYPES 3 /* in a sentence */
 #define MAX_DEVICES 3

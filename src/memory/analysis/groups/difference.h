@@ -2,7 +2,7 @@
 /*
  * The groups of two runs side by side: which modules, call sites or types hold more in one of them.
  * Groups of all processes are added up by device. Call sites whose lines have moved are paired by
- * function and file (common/moved_lines.h).
+ * function and file (groups/moved_lines.h).
  */
 #ifndef SONDE_MEMORY_ANALYSIS_GROUPS_DIFFERENCE_H
 #define SONDE_MEMORY_ANALYSIS_GROUPS_DIFFERENCE_H

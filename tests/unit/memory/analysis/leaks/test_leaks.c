@@ -4,6 +4,7 @@
 #include "memory/analysis/gaps/gaps.h"
 #include "memory/analysis/leaks/leaks.h"
 #include "memory/analysis/leaks/marks.h"
+#include "memory/analysis/processes/processes.h"
 
 #define LEAK STACK_OF("leak_one_buffer")
 #define OTHER STACK_OF("make_cache")
@@ -465,6 +466,31 @@ TEST(leaks, a_line_in_several_call_stacks_is_one_loss)
 		  "stacks\n");
 	CHECK_HAS(text_answer(a, false), "      16.00 MiB in 8 blocks, 2.00 MiB per step\n"
 					 "          lose (job.c:4)\n          main (job.c:8)\n");
+	analysis_free(a);
+}
+
+/* What glibc maps itself is not recorded: nobody knows whether that leaks. */
+TEST(leaks, what_is_not_covered_is_not_judged)
+{
+	struct process_facts facts = {.pid = 10, .samples = 2, .has_step = true};
+	struct processes ps = {.list = &facts, .n = 1, .host = true};
+	struct analysis *a = leaks_new(NULL);
+	struct job j = job_of(a);
+
+	a->processes = &ps;
+	for (unsigned s = 1; s <= 5; s++) {
+		begin_step(&j);
+		give_one(&j, take_one(&j, MIB, LEAK));
+		end_step(&j);
+	}
+	CHECK(a->ops->judged(a));
+	facts.first_step.not_covered = MIB;
+	facts.highest.not_covered = 7 * MIB;
+	CHECK_HAS(text_answer(a, false), "grew by 6.00 MiB since the first step: it may leak");
+	CHECK(!a->ops->judged(a) && !a->ops->findings(a));
+	facts.first_step.not_covered = facts.highest.not_covered = 40 * MIB; /* of nothing else */
+	CHECK(!strstr(text_answer(a, false), "No leaks"));
+	CHECK(!a->ops->judged(a));
 	analysis_free(a);
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-#include "memory/analysis/common/moved_lines.h"
+#include "memory/analysis/groups/moved_lines.h"
 
 #include <stdlib.h>
 #include <string.h>

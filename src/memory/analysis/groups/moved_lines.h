@@ -5,8 +5,8 @@
  * they are the same if the other call sites of these functions fit, too: they come in the same order of
  * lines. Where one side has more of them, those stay alone whose memory fits worst.
  */
-#ifndef SONDE_MEMORY_ANALYSIS_COMMON_MOVED_LINES_H
-#define SONDE_MEMORY_ANALYSIS_COMMON_MOVED_LINES_H
+#ifndef SONDE_MEMORY_ANALYSIS_GROUPS_MOVED_LINES_H
+#define SONDE_MEMORY_ANALYSIS_GROUPS_MOVED_LINES_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * How many slices per second of one core a timeline of 64 ranks takes, how large the file is, and
+ * whether memory stays flat: calls and the kernels that they launch, with arrows and arguments. The
+ * baseline is Python's json, which writes 10^6 of the same slices, and their arrows, as a Chrome trace.
+ *
+ * TIMELINE_EVENTS sets the number (default 20000000, BENCH_QUICK 1000000; 100000000 needs 5 GB of disk).
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#include "base/containers/intern.h"
+#include "scratch.h"
+#include "timeline/timeline.h"
+
+#define RANKS 64
+#define NAMES 200
+#define BASELINE 1000000
+#define START_NS 1794723775000000000ull
+#define MAX_GROWTH_MIB 16
+#define MIN_SPEEDUP 10.0
+#define MAX_SIZE 0.2
+
+static const char python[] =
+	"import json, sys, time\n"
+	"n, path, base = int(sys.argv[1]), sys.argv[2], 1794723775000000\n"
+	"events = []\n"
+	"for i in range(n // 2):\n"
+	"    r, k = i % 64, i // 64\n"
+	"    name = 'void at::native::vectorized_elementwise_kernel_%d<4>(int, float)' % (k % "
+	"200)\n"
+	"    ts = base + k * 10.0\n"
+	"    events.append({'ph': 'X', 'cat': 'cuda_runtime', 'name': 'cudaLaunchKernel', 'pid': "
+	"1000 + r,\n"
+	"        'tid': 1000 + r, 'ts': ts, 'dur': 3.0, 'args': {'correlation': k + 1}})\n"
+	"    events.append({'ph': 'X', 'cat': 'kernel', 'name': name, 'pid': r, 'tid': 7, 'ts': ts "
+	"+ 4,\n"
+	"        'dur': 5.5, 'args': {'device': r % 8, 'stream': 7, 'correlation': k + 1}})\n"
+	"    flow = {'cat': 'ac2g', 'name': 'ac2g', 'id': i}\n"
+	"    events.append({'ph': 's', 'pid': 1000 + r, 'tid': 1000 + r, 'ts': ts, **flow})\n"
+	"    events.append({'ph': 'f', 'pid': r, 'tid': 7, 'ts': ts + 4, 'bp': 'e', **flow})\n"
+	"t = time.process_time()\n"
+	"with open(path, 'w') as f:\n"
+	"    json.dump({'traceEvents': events}, f)\n"
+	"print(time.process_time() - t)\n";
+
+static double cpu_now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+static long peak_mib(void)
+{
+	struct rusage u;
+
+	getrusage(RUSAGE_SELF, &u);
+	return u.ru_maxrss / 1024;
+}
+
+static struct chrome_arg int_arg(const char *key, uint64_t v)
+{
+	return (struct chrome_arg){.key = key, .type = CHROME_INT, .i = (int64_t)v};
+}
+
+struct rank {
+	struct timeline_process *process;
+	struct timeline_track *calls, *kernels;
+};
+
+static void add_pair(const struct rank *r, uint64_t device, uint64_t k, const char *const *names)
+{
+	uint64_t at = START_NS + k * 10000, flow = timeline_flow(r->process, k + 1);
+	struct chrome_arg args[3] = {int_arg("correlation", k + 1), int_arg("device", device),
+				     int_arg("stream", 7)};
+	struct timeline_event call = {.name = "cudaLaunchKernel",
+				      .category = "cuda_runtime",
+				      .args = args,
+				      .nargs = 1,
+				      .flow = flow};
+	struct timeline_event kernel = {.name = names[k % NAMES],
+					.category = "kernel",
+					.args = args,
+					.nargs = 3,
+					.track_args = 2,
+					.flow = flow,
+					.flow_end = true};
+
+	timeline_slice(r->calls, at, at + 3000, &call);
+	timeline_slice(r->kernels, at + 4000, at + 9500, &kernel);
+}
+
+static void make_ranks(struct timeline *t, struct rank *ranks)
+{
+	for (uint32_t i = 0; i < RANKS; i++) {
+		struct timeline_place host = {.group = GROUP_HOST};
+		struct timeline_place device = {.group = GROUP_DEVICE, .number = i % 8};
+
+		ranks[i].process = timeline_process(t, NULL, 1000 + i, (int32_t)i, NULL);
+		ranks[i].calls = timeline_track(ranks[i].process, &host, "calls of thread 1");
+		ranks[i].kernels = timeline_track(ranks[i].process, &device, "compute, stream 7");
+	}
+}
+
+/* Seconds of processor time for so many slices; the size of the file. */
+static double write_slices(const char *path, uint64_t n, uint64_t *out_bytes, long *out_growth)
+{
+	struct timeline_options o = {.path = path};
+	struct timeline_counts counts = {0};
+	struct rank ranks[RANKS];
+	const char *names[NAMES];
+	struct timeline *t;
+	struct err err = {0};
+	double start = cpu_now();
+	long early = 0;
+
+	for (unsigned i = 0; i < NAMES; i++) {
+		char name[96];
+		int len = snprintf(
+			name, sizeof(name),
+			"void at::native::vectorized_elementwise_kernel_%u<4>(int, float)", i);
+
+		names[i] = intern(name, (size_t)len);
+	}
+	if (timeline_new(&o, &t, &err) < 0) {
+		fprintf(stderr, "%s\n", err.text);
+		exit(1);
+	}
+	make_ranks(t, ranks);
+	for (uint64_t i = 0; i < n / 2; i++) {
+		add_pair(&ranks[i % RANKS], i % RANKS % 8, i / RANKS, names);
+		if (i == n / 20)
+			early = peak_mib();
+	}
+	if (timeline_close(t, &counts, &err) < 0 || counts.slices != n / 2 * 2) {
+		fprintf(stderr, "%s; %llu slices\n", err.text, (unsigned long long)counts.slices);
+		exit(1);
+	}
+	*out_bytes = counts.bytes;
+	*out_growth = peak_mib() - early;
+	return cpu_now() - start;
+}
+
+static double run_python(const struct scratch *s, const char *path)
+{
+	char script[320], cmd[800];
+	double seconds = 0;
+	FILE *f;
+
+	snprintf(script, sizeof(script), "%s/dump.py", s->dir);
+	f = fopen(script, "w");
+	if (!f || fputs(python, f) < 0 || fclose(f) != 0)
+		return 0;
+	snprintf(cmd, sizeof(cmd), "python3 '%s' %d '%s'", script, BASELINE, path);
+	f = popen(cmd, "r");
+	if (!f || fscanf(f, "%lf", &seconds) != 1)
+		seconds = 0;
+	if (f)
+		pclose(f);
+	return seconds;
+}
+
+int main(void)
+{
+	const char *wanted = getenv("TIMELINE_EVENTS");
+	bool quick = getenv("BENCH_QUICK") != NULL;
+	uint64_t n = wanted ? strtoull(wanted, NULL, 10) : quick ? 1000000 : 20000000, bytes;
+	struct scratch s;
+	char path[320], json[320];
+	struct stat st;
+	long growth;
+
+	if (!scratch_open(&s))
+		return 1;
+	snprintf(path, sizeof(path), "%s/out.pftrace", s.dir);
+	snprintf(json, sizeof(json), "%s/out.json", s.dir);
+	double ours = write_slices(path, n, &bytes, &growth), theirs = run_python(&s, json);
+	if (theirs <= 0 || stat(json, &st) < 0) {
+		fprintf(stderr, "python3 could not write the baseline\n");
+		scratch_remove(&s);
+		return 1;
+	}
+	double rate = (double)n / ours, python_rate = BASELINE / theirs;
+	double each = (double)bytes / (double)n, python_each = (double)st.st_size / BASELINE;
+	printf("timeline: %.2f M slices/s of one core, %.1f bytes each, memory +%ld MiB in %llu\n",
+	       rate / 1e6, each, growth, (unsigned long long)n);
+	printf("Python's json: %.2f M slices/s, %.1f bytes each\n", python_rate / 1e6, python_each);
+	printf("timeline is %.1f times as fast, and its file has %.3f of the size\n",
+	       rate / python_rate, each / python_each);
+	scratch_remove(&s);
+	bool ok = growth <= MAX_GROWTH_MIB && each / python_each <= MAX_SIZE &&
+		  (quick || rate / python_rate >= MIN_SPEEDUP);
+	printf("%s\n", ok ? "PASS" : "FAIL");
+	return ok ? 0 : 1;
+}
