@@ -221,3 +221,24 @@ def test_cupy_says_what_is_in_use_inside_its_pool(record, sim):
     assert r.stdout.split() == [b"True"], r.stderr
     said = [(row.attr["allocated"], row.attr["reserved"]) for row in r.of("SNAPSHOT", name="CuPy")]
     assert said[-2:] == [(str(1 << 20), str(4 << 20)), (str(3 << 20), str(4 << 20))]
+
+
+# --- the real torch behind the hook ---
+
+PROFILED = """
+import torch
+from torch.profiler import ProfilerActivity, profile
+with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as p:
+    x = torch.ones(1000, 100)
+    y = x @ x.T
+print(sorted((e.key, e.self_cpu_memory_usage) for e in p.key_averages() if e.self_cpu_memory_usage))
+"""
+
+
+def test_torchs_profiler_sees_its_memory_as_without_us(record):
+    python = "/usr/bin/python3"
+    plain = record.plain(python, "-c", PROFILED)
+    if plain.returncode:
+        pytest.skip("no torch")
+    _, mine = record.raw(python, "-c", PROFILED)
+    assert mine.stdout == plain.stdout and b"4000000" in mine.stdout

@@ -147,12 +147,23 @@ static __attribute__((noinline)) uint8_t walk(uint64_t caller)
 	return number == PASSED_OVER ? MODULE_NONE : (uint8_t)number;
 }
 
+/* The first blocks of a process, and now and then another one: it may have imported a framework since
+ * it initialised CUDA, or could not be asked while it did. */
+static bool is_occasion(void)
+{
+	static _Atomic uint32_t calls;
+	uint32_t n = atomic_fetch_add_explicit(&calls, 1, memory_order_relaxed);
+
+	return n < 64 || !(n & 1023);
+}
+
 uint8_t collect_library(const void *caller)
 {
 	if (guest_mode() < GUEST_SHADOW || !guest.arena ||
 	    !(atomic_load_explicit(&guest.want, memory_order_relaxed) & WANT_ALLOC))
 		return MODULE_NONE;
-	guest_bring_package(false);
+	if (is_occasion())
+		guest_bring_package(false);
 	/* A return address may be the first byte of the function behind. */
 	uint32_t number = find_cached((uint64_t)caller - 1);
 	if (likely(number != MISS && number != PASSED_OVER))
