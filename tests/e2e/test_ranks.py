@@ -240,6 +240,40 @@ def test_the_rank_of_a_process_group(snap, tmp_path):
     assert "\nOf rank 5 (pid " in out
 
 
+# The real agent of torchrun. It takes the default of TCPStore, which Debian's PyTorch was built without.
+TORCHRUN = """
+    import functools, sys
+    import torch.distributed as dist
+    dist.TCPStore = functools.partial(dist.TCPStore, use_libuv=False)
+    from torch.distributed.run import main
+    main(sys.argv[1:])
+"""
+OF_TORCHRUN = """
+import ctypes, functools, sys, time
+ctypes.CDLL(None).prctl(1, 9)  # PR_SET_PDEATHSIG: the agent gives each a session of its own
+import torch.distributed as dist
+store = sys.modules["torch.distributed.rendezvous"]
+store.TCPStore = functools.partial(store.TCPStore, use_libuv=False)
+dist.init_process_group("gloo")
+dist.barrier()
+print("ready", flush=True)
+
+def wait_here():
+    time.sleep(600)
+
+wait_here()
+"""
+
+
+def test_ranks_of_torchrun(snap, tmp_path):
+    worker = tmp_path / "worker.py"
+    worker.write_text(OF_TORCHRUN)
+    words = ["--nproc-per-node", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0", worker]
+    with running(tmp_path, "launch.py", TORCHRUN, *words, python=a_torch().path, OMP_NUM_THREADS="1"):
+        out = snap("--name", worker, until="2 ranks: all in wait_here at worker.py:")
+    assert "\nLauncher, pid " in out, out
+
+
 ASKS = """
     import os, sys
     os.environ.update(RANK="6", LOCAL_RANK="2")
