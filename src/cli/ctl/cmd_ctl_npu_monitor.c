@@ -146,8 +146,9 @@ static void print_hints(const struct ctl *c, const struct npu_monitor_config *co
 		ctl_say(c, "--duration is shorter than --report-interval-s: it may end before the "
 			   "first report");
 	if (config->attribute && *config->log_file && !config->export_type)
-		ctl_say(c, "a DB has no place for modules and lines: add --export-type Jsonl, or see "
-			   "them by 'sonde top --by module'");
+		ctl_say(c,
+			"a DB has no place for modules and lines: add --export-type Jsonl, or see "
+			"them by 'sonde top --by module'");
 	print_ignored(c, config->filter);
 	if (!config->stop)
 		print_dropped(c, config);

@@ -129,8 +129,8 @@ static void library(uint16_t number, const char *path)
 TEST(track_cuda, says_who_asked)
 {
 	static const char *const paths[] = {"/opt/nvidia/nccl/lib/libnccl.so.2",
-					    "/x/torch/lib/libc10_cuda.so", "/home/me/my,lib@.so.3",
-					    "/home/me/train", "/x/cupy_backends/runtime.so"};
+					    "/x/torch/lib/libc10_cuda.so", "/data/me/my,lib@.so.3",
+					    "/data/me/train", "/x/cupy_backends/runtime.so"};
 	static const char *const names[] = {"NCCL", "torch", "my_lib_", "train", "CuPy"};
 	char want[4096] = "";
 

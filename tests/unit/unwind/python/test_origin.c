@@ -55,8 +55,8 @@ TEST(origin, files_of_ours)
 		CHECK(python_is_own(ours[i], strlen(ours[i])));
 		CHECK_INT(origin(ours[i]), ORIGIN_STANDARD);
 	}
-	CHECK_INT(origin("/home/me/sonde/train.py"), ORIGIN_USER);
-	CHECK_INT(origin("/home/me/python/sonde_model/train.py"), ORIGIN_USER);
+	CHECK_INT(origin("/data/me/sonde/train.py"), ORIGIN_USER);
+	CHECK_INT(origin("/data/me/python/sonde_model/train.py"), ORIGIN_USER);
 	CHECK(!python_is_own("/usr/local/lib/python/sonde/x.py", 23));
 }
 
