@@ -172,7 +172,8 @@ msmemscope.step()
 class XlaRuntimeError(RuntimeError):
     pass
 def allocate():
-    raise XlaRuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 2147483648 bytes.")
+    raise XlaRuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 2.00GiB with allocator GPU_0_bfc on device 0."
+                          " [tf-allocator-allocation-error='']")
 allocate()
 """
 )

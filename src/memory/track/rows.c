@@ -165,6 +165,8 @@ static void owner_text(const struct proc *p, const struct block *b, struct buf *
 		return;
 	if (b->pool == POOL_HAL)
 		buf_addf(out, "CANN@%s", ascend_module_name(b->module));
+	else if (b->pool == POOL_CUDA && !p->libraries.count) /* seen by torch's notes alone */
+		buf_add_str(out, "CUDA@torch");
 	else if (b->pool != POOL_HOST || b->labels) /* host memory has only its labels */
 		buf_add_str(out, rows_pool_text(b));
 	labels_text(b->labels, out);

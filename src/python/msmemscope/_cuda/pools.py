@@ -128,7 +128,11 @@ def _of_cupy():
     yield "CuPy", index, (total, most[0], used, most[1])
 
 
-REFUSED = re.compile(r"RESOURCE_EXHAUSTED: Out of memory .*?allocat\w* (\d+) ?bytes")
+# "… while trying to allocate 8.00GiB with allocator GPU_0_bfc on device 0."; bytes, before.
+REFUSED = re.compile(
+    r"RESOURCE_EXHAUSTED: Out of memory .*?allocat\w* ([\d.]+) ?(bytes|[KMGT]?i?B)(?:.*? on device (\d+))?"
+)
+UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 FRAMES = 50
 
 
@@ -144,10 +148,13 @@ def _report_refusal(error):
         code = trace.tb_frame.f_code
         places.insert(0, dict(filename=code.co_filename, name=code.co_name, line=trace.tb_lineno))
         trace = trace.tb_next
+    size = int(float(found.group(1)) * UNITS.get(found.group(2)[0], 1))
     for _, index, stats in _of_jax():
+        if found.group(3) not in (None, str(index)):  # older ones do not say which: the first
+            continue
         device = _devices.number_of("cuda", index)
-        native().refusal(device, int(found.group(1)), stats[0], places, FRAMES)
-        return  # the error does not say which
+        native().refusal(device, size, stats[0], places, FRAMES)
+        return
 
 
 XLA_ERRORS = ("XlaRuntimeError", "JaxRuntimeError")

@@ -340,7 +340,7 @@ TEST(track_labels, sources)
 		     {POOL_MINDSPORE, "MINDSPORE@weight"},
 		     {POOL_ATB, "ATB@weight"},
 		     {POOL_TORCH, "TORCH@weight"},
-		     {POOL_CUDA, "CUDA@weight"}};
+		     {POOL_CUDA, "CUDA@torch@weight"}};
 	char want[100];
 
 	for (size_t i = 0; i < sizeof(pools) / sizeof(pools[0]); i++) {
