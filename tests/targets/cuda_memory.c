@@ -120,7 +120,8 @@ static void *by_runtime(const char *way, const char *name, const char *full)
 		else if (get) /* … which it uses to ask for itself, as the runtime does */
 			((proc2)get)("cuGetProcAddress", &get, 12000, 0, &status);
 	}
-	if (!get)
+	/* Of a name without a number a driver of today has forms with other parameters. */
+	if (!get || !strcmp(name, "cuCtxCreate"))
 		return by_name(way, full);
 	if (!strcmp(way, "old"))
 		((proc1)get)(name, &fn, 11030, 0);
@@ -189,19 +190,20 @@ static void use_contexts_memory(void)
 
 static void use_pools(void)
 {
-	CUmemPoolProps props = {.location = {1, 0}};
+	CUmemPoolProps props = {.allocType = 1, .location = {1, 0}};
 	CUmemoryPool pool;
 	CUdeviceptr a, b;
 
 	if (!cu.cuMemAllocAsync)
 		return;
 	CALL(cuMemAllocAsync, &a, (size_t)5 << 20, NULL);
-	CALL(cuMemPoolCreate, &pool, &props);
-	CALL(cuMemAllocFromPoolAsync, &b, (size_t)6 << 20, pool, NULL);
-	CALL(cuMemFreeAsync, b, NULL);
+	if (CALL(cuMemPoolCreate, &pool, &props) == 0) {
+		CALL(cuMemAllocFromPoolAsync, &b, (size_t)6 << 20, pool, NULL);
+		CALL(cuMemFreeAsync, b, NULL);
+		CALL(cuMemPoolTrimTo, pool, (size_t)0);
+		CALL(cuMemPoolDestroy, pool);
+	}
 	CALL(cuMemFree, a);
-	CALL(cuMemPoolTrimTo, pool, (size_t)0);
-	CALL(cuMemPoolDestroy, pool);
 }
 
 /* The handle is given back while it is mapped, retained by its address, and comes once more by way of a
