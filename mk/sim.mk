@@ -12,7 +12,7 @@ sim: $(SIM_LIBS:%=$(O)/sim/%.so) $(SIM_PROGS:%=$(O)/sim/%) $(O)/sim/libnvidia-ml
 $(O)/sim/libnvidia-ml.so.1 $(O)/sim/libcuda.so.1: $(O)/sim/%.so.1: $(O)/sim/%.so
 	ln -sf $*.so $@
 SIM_SONAME_libcuda := libcuda.so.1
-SIM_LDFLAGS_libcuda := -Wl,-Bsymbolic-functions
+SIM_LDFLAGS_libcuda := -Wl,-Bsymbolic-functions,--dynamic-list-data
 # A driver of CUDA 10.1: neither virtual memory, nor pools, nor cuGetProcAddress().
 $(O)/sim/old/libcuda.so.1: $(patsubst %,$(O)/simobj/sim/libcuda/%.o,cuda context blocks memory)
 	@mkdir -p $(@D)
