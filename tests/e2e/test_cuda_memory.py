@@ -325,3 +325,9 @@ def test_programs_without_a_driver_find_none(cuda):
     )
     said, rows, _ = cuda.record("-c", ask, program="/usr/bin/python3")
     assert said == "None False\n" and not rows
+
+
+def test_no_driver_is_found_where_there_is_none(cuda):
+    program = str(cuda.build / "targets" / "driver_names")
+    said, _, _ = cuda.record(program=program, LD_LIBRARY_PATH="")
+    assert said == cuda.plain(program=program, LD_LIBRARY_PATH="") and "cuInit 0 0" in said

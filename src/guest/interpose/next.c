@@ -3,14 +3,18 @@
  * The function behind one of ours. RTLD_NEXT means "behind who asks", so a library that interposes
  * dlsym() and calls the next one asks for itself, and we would get our own function. Then the C library
  * is asked directly: its dlsym() is looked up in its symbol table.
+ *
+ * A sanitizer's runtime calls dlsym() before it is ready, and has functions of the C library's names:
+ * strcmp(), dl_iterate_phdr(). None of them may be called here, so the loader's own list of objects is
+ * read, and texts are compared by hand.
  */
 #include "guest/interpose/next.h"
 
 #include <dlfcn.h>
 #include <elf.h>
 #include <link.h>
+#include <stddef.h>
 #include <stdint.h>
-#include <string.h>
 
 struct symbols {
 	const ElfW(Sym) * table;
@@ -18,6 +22,31 @@ struct symbols {
 	const uint32_t *hash; /* DT_GNU_HASH */
 	ElfW(Addr) base;
 };
+
+static bool is_equal(const char *a, const char *b)
+{
+	for (; *a && *a == *b; a++)
+		b++;
+	return *a == *b;
+}
+
+static bool begins_with(const char *text, const char *with)
+{
+	for (; *with; with++)
+		if (*text++ != *with)
+			return false;
+	return true;
+}
+
+static const char *file_name(const char *path)
+{
+	const char *name = path;
+
+	for (; *path; path++)
+		if (*path == '/')
+			name = path + 1;
+	return name;
+}
 
 static uint32_t hash_name(const char *s)
 {
@@ -43,7 +72,7 @@ static void *find_symbol(const struct symbols *s, const char *name)
 
 		if ((h | 1) == (hash | 1) && sym->st_shndx != SHN_UNDEF &&
 		    ELF64_ST_TYPE(sym->st_info) == STT_FUNC &&
-		    !strcmp(s->strings + sym->st_name, name))
+		    is_equal(s->strings + sym->st_name, name))
 			return (void *)(s->base + sym->st_value);
 		if (h & 1)
 			break;
@@ -51,15 +80,10 @@ static void *find_symbol(const struct symbols *s, const char *name)
 	return NULL;
 }
 
-static bool read_symbols(const struct dl_phdr_info *info, struct symbols *s)
+static bool read_symbols(const struct link_map *object, struct symbols *s)
 {
-	const ElfW(Dyn) *d = NULL;
-
-	for (size_t i = 0; i < info->dlpi_phnum; i++)
-		if (info->dlpi_phdr[i].p_type == PT_DYNAMIC)
-			d = (const ElfW(Dyn) *)(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr);
-	s->base = info->dlpi_addr;
-	for (; d && d->d_tag != DT_NULL; d++) {
+	s->base = object->l_addr;
+	for (const ElfW(Dyn) *d = object->l_ld; d && d->d_tag != DT_NULL; d++) {
 		ElfW(Addr) at = d->d_un.d_ptr >= s->base ? d->d_un.d_ptr : s->base + d->d_un.d_ptr;
 
 		if (d->d_tag == DT_SYMTAB)
@@ -72,29 +96,25 @@ static bool read_symbols(const struct dl_phdr_info *info, struct symbols *s)
 	return s->table && s->strings && s->hash;
 }
 
-static int search_object(struct dl_phdr_info *info, size_t size, void *arg)
-{
-	struct loader_calls *found = arg;
-	struct symbols s = {0};
-	const char *slash = info->dlpi_name ? strrchr(info->dlpi_name, '/') : NULL;
-	const char *name = slash ? slash + 1 : info->dlpi_name;
-
-	(void)size;
-	if (!name || (strncmp(name, "libc.so", 7) != 0 && strncmp(name, "libdl.so", 8) != 0) ||
-	    !read_symbols(info, &s))
-		return 0;
-	if (!found->dlsym)
-		found->dlsym = (dlsym_fn)find_symbol(&s, "dlsym");
-	if (!found->dlvsym)
-		found->dlvsym = (dlvsym_fn)find_symbol(&s, "dlvsym");
-	return found->dlsym && found->dlvsym;
-}
-
+/* The objects of the program's start, to which the C library belongs, are never removed. */
 struct loader_calls loader_calls_find(void)
 {
 	struct loader_calls found = {NULL, NULL};
 
-	dl_iterate_phdr(search_object, &found);
+	for (const struct link_map *o = _r_debug.r_map; o; o = o->l_next) {
+		const char *name = o->l_name ? file_name(o->l_name) : "";
+		struct symbols s = {0};
+
+		if ((!begins_with(name, "libc.so") && !begins_with(name, "libdl.so")) ||
+		    !read_symbols(o, &s))
+			continue;
+		if (!found.dlsym)
+			found.dlsym = (dlsym_fn)find_symbol(&s, "dlsym");
+		if (!found.dlvsym)
+			found.dlvsym = (dlvsym_fn)find_symbol(&s, "dlvsym");
+		if (found.dlsym && found.dlvsym)
+			break;
+	}
 	return found;
 }
 

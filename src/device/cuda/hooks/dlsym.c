@@ -52,20 +52,32 @@ struct picked {
 };
 
 /*
- * RTLD_NEXT is passed on: who asks for what comes behind it gets ours, if we come behind it.
- * RTLD_DEFAULT finds our exports, also where there is no driver: then the answer is that there is
- * none.
+ * RTLD_NEXT and RTLD_DEFAULT are passed on: who asks for what comes behind it, or first, gets ours if
+ * that is we. But our exports are there also where there is no driver, and then the answer is that
+ * there is none. What the program itself calls so is its own.
  */
+static struct picked pick_special(void *handle, const char *name, int export)
+{
+	static const struct picked pass_on = {NULL, 0};
+
+	if (has_real(export))
+		return pass_on;
+	if (handle == RTLD_DEFAULT && !is_own_code(next_dlsym(RTLD_DEFAULT, name)))
+		return pass_on;
+	void *behind = next_dlsym(RTLD_NEXT, name);
+	if (handle == RTLD_NEXT && behind)
+		return pass_on;
+	return (struct picked){behind, 1};
+}
+
 static struct picked pick(void *handle, const char *name, void *result)
 {
 	int export = find_export(name);
 
-	if (export < 0 || handle == RTLD_NEXT)
+	if (export < 0)
 		return (struct picked){NULL, 0};
-	if (handle == RTLD_DEFAULT && !has_real(export))
-		return (struct picked){next_dlsym(RTLD_NEXT, name), 1};
-	if (handle == RTLD_DEFAULT)
-		return (struct picked){NULL, 0};
+	if (handle == RTLD_NEXT || handle == RTLD_DEFAULT)
+		return pick_special(handle, name, export);
 	if (result && is_own_code(result) && !has_real(export)) /* a handle of the whole program */
 		return (struct picked){next_dlsym(RTLD_NEXT, name), 1};
 	void *ours = hand_out(name, result);
