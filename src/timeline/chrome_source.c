@@ -488,6 +488,9 @@ int timeline_read_chrome(struct timeline *t, const struct timeline_source *from,
 				 "'%s' does not say when it began: its times are taken for those "
 				 "of the wall clock.\n",
 				 from->path);
+		if (s.bad)
+			buf_addf(notes, "'%s': %llu events could not be read and are left out.\n",
+				 from->path, (unsigned long long)s.bad);
 		if (found.cut)
 			buf_addf(notes, "'%s' has no end: its writer was killed or still writes.\n",
 				 from->path);

@@ -134,7 +134,7 @@ def test_linked_under_the_name_of_the_script(jobs, build, tmp_path):
         (["-d", "nan"], "'nan'"),
         (["-d", "1e300"], "'1e300'"),
         (["--rate", "0"], "samples per second"),
-        (["--format", "svg"], "chrome, collapsed, speedscope or pprof"),
+        (["--format", "png"], "chrome, collapsed, speedscope, pprof or svg"),
         (["--format", "pprof", "--rotate-size", "1M"], "--format chrome"),
         (["--min-hbm-usage-mb", "-1"], "'-1'"),
         (["--all"], "ambiguous"),

@@ -12,10 +12,10 @@ import sys
 import threading
 
 import pytest
+from browser import Browser
 from capabilities import lacks
 from recording import clean_env
 from test_activity_files import T0, Files
-from test_status_page import Browser
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 VIEWERS = ROOT / "build/viewers"
@@ -282,6 +282,36 @@ class Ui:
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
         here = f"http://127.0.0.1:{self.server.server_address[1]}"
         self.url = f"{here}/#!/?url={here}/the.trace"
+
+
+def test_dumps_and_files_that_are_replaced(build, tmp_path):
+    """A dump has no other reader than a recording; a run that fails leaves everything as it was."""
+
+    def run(*words, status=0):
+        r = subprocess.run(
+            [build / "bin/sonde", *words], cwd=tmp_path, env=clean_env(tmp_path),
+            capture_output=True, text=True, timeout=60,
+        )  # fmt: skip
+        assert r.returncode == status, r.stderr
+        return r
+
+    job = [build / "sim/simtrain", "--quiet", "--steps", "2"]
+    run("mem", "record", "-o", "rec", "--", *job)
+    run("mem", "export", "-o", "csv", "rec")
+    run("timeline", "-o", "dump.pftrace", "csv")
+    assert (tmp_path / "dump.pftrace").stat().st_size > 1000
+    odd = {"x\"},\"name\":\"forged": 1, "\x1b[31m": 2}
+    events = [{"ph": "X", "name": "k", "pid": 1, "tid": 1, "ts": 5, "dur": 2, "args": odd}]
+    trace = tmp_path / "same.json"
+    trace.write_text(json.dumps({"traceEvents": [*events, {"name": "no phase"}]}))
+    r = run("timeline", "--format=json", "-o", "same.json", "same.json")
+    assert "1 events could not be read" in r.stderr
+    (slice_,) = [e for e in json.loads(trace.read_text())["traceEvents"] if e["ph"] == "X"]
+    assert slice_["name"] == "k" and {*odd} <= {*slice_["args"]}
+    kept = trace.read_bytes()
+    (tmp_path / "empty.json").write_text('{"traceEvents": []}')
+    run("timeline", "--format=json", "-o", "same.json", "empty.json", status=1)
+    assert trace.read_bytes() == kept and not list(tmp_path.glob("*.part"))
 
 
 def query(browser, sql):

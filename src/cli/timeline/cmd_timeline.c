@@ -6,8 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/containers/intern.h"
+#include "base/fs.h"
 #include "base/mem.h"
 #include "base/text/number_read.h"
 #include "base/text/number_words.h"
@@ -227,6 +229,38 @@ static int find_steps(const struct args *a, struct timeline_options *t, struct e
 	return 0;
 }
 
+/*
+ * A file is written beside its place and moved there when it is whole: a run that fails takes nothing
+ * away, and what is replaced may be read. A pipe is written as it is.
+ */
+static int begin_file(const char *output, struct timeline_options *t, char **out_part,
+		      struct err *err)
+{
+	if (fs_is_stream(output))
+		return 0;
+	if (access(output, F_OK) == 0) { /* is it a file that we may replace? */
+		int fd = fs_open_output(output, 0, 0, err);
+
+		if (fd < 0)
+			return fd;
+		close(fd);
+	}
+	*out_part = xasprintf("%s.part", output);
+	t->path = *out_part;
+	return 0;
+}
+
+/* r: how it went; the outcome. */
+static int end_file(const char *output, char *part, int r, struct err *err)
+{
+	if (part && r == 0)
+		r = fs_rename(part, output, err);
+	if (part && r < 0)
+		(void)fs_unlink(part, NULL);
+	free(part);
+	return r;
+}
+
 static int write_timeline(const struct command *cmd, struct args *a, struct timeline_command *o,
 			  struct timeline_options *t)
 {
@@ -234,14 +268,19 @@ static int write_timeline(const struct command *cmd, struct args *a, struct time
 	struct timeline *timeline;
 	struct buf notes = {0};
 	struct err err = {0}, closed = {0};
+	char *part = NULL;
 	int r = check_sources(a, &err);
 
 	if (r == 0 && t->last_step)
 		r = find_steps(a, t, &err);
 	if (r == 0)
+		r = begin_file(o->output, t, &part, &err);
+	if (r == 0)
 		r = timeline_new(t, &timeline, &err);
-	if (r < 0)
+	if (r < 0) {
+		free(part);
 		return command_fail(cmd, &err, EXIT_FAILED);
+	}
 	r = read_sources(a, timeline, &notes, &err);
 	int end = timeline_close(timeline, &counts, &closed);
 	if (r == 0 && end < 0) {
@@ -253,6 +292,7 @@ static int write_timeline(const struct command *cmd, struct args *a, struct time
 			    counts.outside ? "nothing is in the time or of the ranks that "
 					     "were asked for"
 					   : "there is nothing to show in these files");
+	r = end_file(o->output, part, r, &err);
 	print_notes(cmd, &notes);
 	buf_release(&notes);
 	if (r < 0)

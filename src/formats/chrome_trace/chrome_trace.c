@@ -168,7 +168,8 @@ int chrome_trace_close(struct chrome_trace *t, struct err *err)
 #define FLOW_CATEGORY "ac2g" /* as PyTorch's profiler calls arrows from calls to kernels */
 #define NAME_MAX_BYTES 2048 /* half a page: names of templates differ at their end */
 #define TEXT_MAX_BYTES 400
-#define ARG_MAX_BYTES (TEXT_MAX_BYTES + 80) /* with key and punctuation */
+#define KEY_MAX_BYTES 56
+#define ARG_MAX_BYTES (TEXT_MAX_BYTES + KEY_MAX_BYTES + 24) /* with punctuation */
 #define CLOSING_BYTES 2 /* what must still fit into the page behind an event */
 
 #define PUT(p, literal) put_bytes(p, literal, sizeof(literal) - 1)
@@ -228,16 +229,14 @@ static char *put_args(char *p, const char *end, const struct chrome_arg *args, u
 	p = PUT(p, ",\"args\":{");
 	for (unsigned i = 0; i < n; i++) {
 		const struct chrome_arg *a = &args[i];
-		size_t key_len = strnlen(a->key, ARG_MAX_BYTES - TEXT_MAX_BYTES - 24);
 
 		if (!is_written(a) || p + ARG_MAX_BYTES > end)
 			continue;
 		if (some)
 			*p++ = ',';
 		some = true;
-		*p++ = '"';
-		p = put_bytes(p, a->key, key_len);
-		p = PUT(p, "\":");
+		p = put_json_text(p, a->key, KEY_MAX_BYTES, scratch);
+		*p++ = ':';
 		if (a->type == CHROME_TEXT)
 			p = put_json_text(p, a->text, TEXT_MAX_BYTES, scratch);
 		else if (a->type == CHROME_INT)

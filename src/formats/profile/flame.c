@@ -120,7 +120,10 @@ static void add_xml(struct flame *f, const char *text)
 	for (size_t i = 0; i < len; i++) {
 		unsigned char c = (unsigned char)s[i];
 
-		if (c == '<')
+		if (i + 2 < len && !memcmp(s + i, "\xef\xbf", 2) && (s[i + 2] & 0x3e) == 0x3e) {
+			buf_add_str(f->out, "\xef\xbf\xbd"); /* U+FFFE and U+FFFF are no text */
+			i += 2;
+		} else if (c == '<')
 			buf_add_str(f->out, "&lt;");
 		else if (c == '>') /* "]]>" may not stand in text */
 			buf_add_str(f->out, "&gt;");

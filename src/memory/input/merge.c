@@ -174,7 +174,7 @@ static int merge_rows(struct readers *m, const struct input_sink *sink, struct e
 	while (m->n && r == 0) {
 		struct reader *best = several ? earliest_reader(m) : &m->list[0];
 
-		if ((!several || !is_double(m, best)) &&
+		if (sink->row && (!several || !is_double(m, best)) &&
 		    input_is_chosen(sink->choice, best->row->pid))
 			sink->row(sink->arg, best->row);
 		progress_show(&progress, "reading rows", ++m->rows, UINT64_MAX);
