@@ -305,6 +305,18 @@ def test_losses_of_a_job_that_is_killed(hurts):
     assert exact and h.counted <= events + lost <= h.counted + 1
 
 
+def test_a_recorder_that_takes_too_long(hurts):
+    """The job ends without it, and says where its files will be."""
+    h = hurts()
+    h.start(*keep(h, 10000, pace=100))
+    h.wait_counted(1000)
+    recorder = h.session.recorder
+    os.kill(recorder, signal.SIGSTOP)
+    said = h.job.communicate(timeout=60)[1].decode()
+    os.kill(recorder, signal.SIGCONT)
+    assert "still being written" in said and str(h.recording) in said, said
+
+
 def test_a_buffer_that_cannot_be_read(hurts):
     """Its head is damaged: it stays, and what was in it is not passed over in silence."""
     h = hurts()

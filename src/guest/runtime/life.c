@@ -133,6 +133,26 @@ static void copy_closing(const struct control_page *p)
 	quiet_write_end(&quiet);
 }
 
+/* The recorder works on, but nobody waits any more: its words come too late for this process. */
+static void say_unfinished(const struct control_page *p)
+{
+	static const char before[] =
+		"[msmemscope] Info: the files are still being written; then read "
+		"them with: sonde mem show ";
+	const char *dir = guest_session_dir();
+	uint64_t until_ns = guest_now() + COPY_AT_MOST_NS;
+	struct quiet_write quiet;
+	int fd = (int)p->report_fd;
+
+	if (!fd || !is_still(fd, p->report_dev, p->report_ino))
+		return;
+	quiet_write_begin(&quiet);
+	if (write_pieces(fd, before, sizeof(before) - 1, until_ns) &&
+	    write_pieces(fd, dir, strlen(dir), until_ns))
+		(void)write_pieces(fd, "\n", 1, until_ns);
+	quiet_write_end(&quiet);
+}
+
 /* Is there anything to wait for but the files of those who had events? */
 static bool has_words(const struct control_page *p)
 {
@@ -174,8 +194,10 @@ static void wait_for_files(void)
 		if (progress != seen)
 			moved = now;
 		seen = progress;
-		if (now - moved > STALLED_NS || now - begin > WAIT_AT_MOST_NS)
+		if (now - moved > STALLED_NS || now - begin > WAIT_AT_MOST_NS) {
+			say_unfinished(p);
 			return;
+		}
 		if (guest_recorder_has_ended(p))
 			break;
 		syscall(SYS_futex, &p->exit_done, FUTEX_WAIT, done, &step, NULL, 0);
