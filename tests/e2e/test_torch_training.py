@@ -65,7 +65,8 @@ def leaks_of(jobs, left):
     j = subprocess.run([*sonde, "--json", str(left.out)], stdout=subprocess.PIPE)
     t = subprocess.run([*sonde, "--fail-on=leak", str(left.out)], stdout=subprocess.PIPE)
     answer = json.loads(j.stdout)
-    assert t.returncode == (3 if answer["findings"] else 0), t
+    # Without preload libraries nothing but tensors is recorded: that nothing else leaks is unknown.
+    assert t.returncode == (3 if answer["findings"] else 1), t
     return answer, t.stdout.decode()
 
 
