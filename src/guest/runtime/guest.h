@@ -429,6 +429,8 @@ void guest_configure(const struct rec_settings *s, uint32_t want, const char *ou
 /* Asks the recorder to bring everything to disk and waits, at most so long. */
 bool guest_flush(uint32_t timeout_ms);
 
+/* The page of the recording that the environment names, before this process has joined it; NULL. */
+struct control_page *guest_page_of_session(void);
 /* Counts this process as one whose heap is not seen (wire/control_page.h). At load. */
 void guest_note_unseen_heap(void);
 

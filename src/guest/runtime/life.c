@@ -359,6 +359,13 @@ void guest_begin_monitor(const char *dir)
 	(void)guest_note_begun();
 }
 
+struct control_page *guest_page_of_session(void)
+{
+	if (!guest.page && guest_is_expected() && !guest_is_sealed())
+		guest.page = page_of_session();
+	return guest.page;
+}
+
 void guest_note_unseen_heap(void)
 {
 	if (!guest.page && !guest_is_sealed())
