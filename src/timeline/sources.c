@@ -128,6 +128,8 @@ static int read_found(struct timeline *t, const char *host, const struct found *
 		r = timeline_read_memory(t, &s, notes, err);
 		if (r == 0 && ends_with(f->path, "/" SESSION_RECORDING))
 			r = timeline_read_recorded(t, &s, notes, err);
+		if (r == 0 && ends_with(f->path, "/" SESSION_RECORDING))
+			r = timeline_read_samples(t, &s, err);
 		return r;
 	}
 }

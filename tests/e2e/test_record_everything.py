@@ -4,8 +4,10 @@ read."""
 
 import json
 import subprocess
+import sys
 
 from recording import clean_env, wait_finished
+from waiting import wait_until
 
 
 class Recorded:
@@ -28,20 +30,29 @@ class Recorded:
         return r.stdout
 
     def timeline(self):
-        """Names of processes and tracks, and events by track."""
-        path = self.out / "timeline.json"
-        self.ask("timeline", "--format=json", "-o", path, self.dir)
-        events = json.loads(path.read_text())["traceEvents"]
-        names = {}
-        for e in events:
-            if e.get("name") == "thread_name":
-                names[e["pid"], e["tid"]] = e["args"]["name"]
-        tracks = {}
-        for e in events:
-            if e["ph"] != "M":
-                key = names.get((e["pid"], e.get("tid")), "") if e["ph"] != "C" else e["name"]
-                tracks.setdefault(key, []).append(e)
-        return tracks
+        return read_timeline(self.build, self.out, self.dir)
+
+
+def read_timeline(build, tmp_path, recording):
+    """Events by the name of their track."""
+    path = tmp_path / "timeline.json"
+    words = [build / "bin/sonde", "timeline", "--format=json", "-o", path, recording]
+    r = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    if "nothing to show" in r.stderr:
+        return {}
+    assert r.returncode == 0, r.stderr
+    events = json.loads(path.read_text())["traceEvents"]
+    names = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e.get("name") == "thread_name"}
+    tracks = {}
+    for e in events:
+        if e["ph"] != "M":
+            key = names.get((e["pid"], e.get("tid")), "") if e["ph"] != "C" else e["name"]
+            tracks.setdefault(key, []).append(e)
+    return tracks
+
+
+def names_in(tracks):
+    return {e["name"] for track in tracks.values() for e in track}
 
 
 def simtrain(build, *words):
@@ -67,3 +78,46 @@ def test_memory_and_kernels_of_two_ranks(build, tmp_path):
     assert "none lost" in got.said and "devices were busy" in got.said
     plain = subprocess.run(job, env=clean_env(tmp_path), capture_output=True, text=True, check=True, timeout=60)
     assert got.stdout == plain.stdout
+
+
+SLEEPER = """
+import threading, time
+def fetch_batch(end):
+    while time.time() < end: time.sleep(0.001)
+def train_step(end):
+    while time.time() < end: sum(range(1000))
+threading.Thread(target=fetch_batch, args=(time.time() + 60,), daemon=True, name="feeder").start()
+def main():
+    end = time.time() + 60
+    while not done(): train_step(time.time() + 0.2)
+def done():
+    import os
+    return os.path.exists(STOP)
+STOP = {stop!r}
+main()
+"""
+
+
+def test_stacks_and_counters(build, tmp_path):
+    """Of a program that never uses a device: it is sampled from outside."""
+    script, stop = tmp_path / "job.py", tmp_path / "stop"
+    script.write_text(SLEEPER.format(stop=str(stop)))
+    out = tmp_path / "rec"
+    words = [build / "bin/sonde", "record", "-o", out, "--interval", "5ms", "--", sys.executable, script]
+    with subprocess.Popen(words, env=clean_env(tmp_path), stderr=subprocess.PIPE) as job:
+        wait_until(lambda: list(out.glob("recording_*/events.sonde")), "the recording")
+        seen = lambda: {"train_step", "fetch_batch"} <= names_in(read_timeline(build, tmp_path, out))
+        wait_until(seen, "stacks")
+        stop.touch()
+        said = job.communicate(timeout=30)[1].decode()
+    assert "samples of the stacks of 1 Python process" in said
+    (recording,) = out.glob("recording_*")
+    wait_finished(recording)
+    tracks = read_timeline(build, tmp_path, recording)
+    (main,) = [t for name, t in tracks.items() if name == "Python: MainThread"]
+    (feeder,) = [t for name, t in tracks.items() if name == "Python: feeder"]
+    assert {"main", "train_step"} <= {e["name"] for e in main if e["ph"] in "XB"}
+    assert "fetch_batch" in {e["name"] for e in feeder}
+    begun = [e for e in main if e["ph"] == "B"]
+    assert len(begun) == sum(e["ph"] == "E" for e in main), "every call has an end"
+    assert any("cpu_mem" in name for name in tracks)

@@ -417,6 +417,8 @@ void guest_wake_recorder(void);
  * own. */
 void guest_grant_ptrace_access(void);
 void guest_revoke_ptrace_access(void);
+/* At load, of a process with Python. */
+void guest_let_sampler_in(const struct control_page *page);
 /* What is found is reported on this process' stderr at its end, if nobody has said where. */
 void guest_report_here(void);
 /* Has this process joined its recording? */

@@ -404,7 +404,9 @@ __attribute__((constructor)) static void loaded(void)
 	if (guest_is_launched() && guest_has_python()) {
 		if (!guest.page)
 			guest.page = page_of_session();
-		if (guest.page)
+		if (guest.page) {
+			guest_let_sampler_in(guest.page);
 			guest_await_python(atomic_load(&guest.page->want));
+		}
 	}
 }

@@ -333,16 +333,15 @@ static void report_close(struct report *r, const struct consumer_report *now,
 	if (now->writing)
 		buf_add_str(&text, "; still writing the files");
 	bool empty = !now->events || (asked.gpu.known && !o->rows && !o->silent);
-	if (empty && !now->running && unrecorded) {
+	if (r->page->record.on) {
+		buf_addf(&text, ".\n%s", r->finding); /* the other consumers go on */
+	} else if (empty && !now->running && unrecorded) {
 		buf_addf(&text, ", in %s\n", r->dir);
 	} else if (empty && !now->running) {
 		mem_asked_add(&asked, r->cfg, false);
 		buf_addf(&text, ", in %s. ", r->dir);
 		mem_asked_why_empty(&asked, &text);
 		buf_add_char(&text, '\n');
-	} else if (r->page->record.on) {
-		buf_add_str(&text, ".\n"); /* the others of `sonde record` go on */
-		buf_add_str(&text, r->finding);
 	} else {
 		buf_addf(&text, "; read them with: sonde mem show %s\n", r->dir);
 	}
