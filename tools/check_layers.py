@@ -78,8 +78,8 @@ ALLOWED = {
     "activity/toplist": "base wire",
     "activity": "base wire formats unwind/symbols unwind/remote recorder/stream activity/toplist",
     "client/top": "base client activity/toplist unwind/symbols",
-    "sampler": "base wire formats unwind/remote unwind/python unwind/symbols device/metrics",
-    "timeline": "base wire formats unwind/symbols memory memory/row memory/options activity",
+    "sampler": "base wire formats unwind/remote unwind/python unwind/symbols device/metrics recorder/stream",
+    "timeline": "base wire formats unwind/symbols recorder/stream memory memory/row memory/options activity",
     "daemon": "base wire net device/metrics formats activity/toplist unwind/remote",
     "launch": "base wire memory/options memory/row recorder recorder/stream",
     # own world: what people type, and what they import

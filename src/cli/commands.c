@@ -47,6 +47,7 @@ const struct command *const commands[] = {
 	&cmd_activity_show,
 	&cmd_activity_export,
 	&cmd_timeline,
+	&cmd_record,
 	&cmd_recorder,
 	&cmd_bugreport,
 	&cmd_help,
@@ -400,7 +401,7 @@ static const struct topic {
 	const char *title;
 	const char *names[8];
 } topics[] = {
-	{"Look at a job", {"top", "snap", "stack", "monitor", NULL}},
+	{"Look at a job", {"record", "top", "snap", "stack", "monitor", NULL}},
 	{"Ask what was recorded", {"mem", "activity", "timeline", NULL}},
 	{"Serve a node, direct many", {"daemon", "ctl", "certs", "metrics", NULL}},
 	{"Names that other tools have", {"msmemscope", "dyno", NULL}},

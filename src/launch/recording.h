@@ -23,10 +23,12 @@ int launch_preload(const char *lib_dir, bool host_memory, struct args *a, struct
 		   struct err *err);
 
 /* Makes the recording's directory with its config.json, adds its path to out_dir, and starts the
- * recorder. Leaves nothing on failure. */
-int launch_recording(const struct mem_config *c, struct buf *out_dir, struct err *err);
+ * recorder. Leaves nothing on failure. record: of `sonde record`, else NULL. */
+struct session_record;
+int launch_recording(const struct mem_config *c, const struct session_record *record,
+		     struct buf *out_dir, struct err *err);
 
-/* Sets what the libraries and their users look for. */
+/* Sets what the libraries and their users look for. preload: "" for none of ours. */
 int launch_set_environment(const char *dir, const char *preload, struct err *err);
 
 #endif

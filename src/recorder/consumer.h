@@ -133,5 +133,6 @@ struct consumer_ops {
 
 extern const struct consumer_ops memory_consumer; /* memory/outputs/consumer.c */
 extern const struct consumer_ops activity_consumer; /* activity/windows/consumer.c */
+extern const struct consumer_ops sampler_consumer; /* sampler/record/consumer.c */
 
 #endif

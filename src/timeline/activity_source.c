@@ -6,9 +6,11 @@
 
 #include "activity/files/activity.h"
 #include "activity/read/read.h"
+#include "activity/read/recording.h"
 #include "activity/steps/step_split.h"
 #include "base/containers/hmap.h"
 #include "base/containers/intern.h"
+#include "base/mem.h"
 #include "timeline/timeline.h"
 #include "unwind/symbols/demangle.h"
 
@@ -194,6 +196,74 @@ static int skip_activity(void *arg, const struct activity *a)
 	return 0;
 }
 
+static void release_source(struct activity_source *s)
+{
+	hmap_release(&s->names);
+	hmap_release(&s->calls);
+	hmap_release(&s->older_calls);
+	hmap_release(&s->held);
+}
+
+/* --- a recording of all processes --- */
+
+struct recording_source {
+	struct timeline *t;
+	const char *host;
+	struct buf *notes;
+};
+
+/* What a process of a recording has reported in one window. */
+struct window_source {
+	struct activity_source s;
+	const struct activity_about *about;
+	struct recording_source *from;
+};
+
+static void *begin_window(void *arg, uint32_t proc, const struct activity_about *about)
+{
+	struct recording_source *from = arg;
+	struct window_source *w = xcalloc(1, sizeof(*w));
+
+	(void)proc;
+	w->s.t = from->t;
+	w->s.process = timeline_process(from->t, from->host, about->pid, about->rank, NULL);
+	w->about = about;
+	w->from = from;
+	return w;
+}
+
+/* Marks that memory's hooks have seen are in the timeline already. */
+static int take_recorded(void *process, const struct activity *a)
+{
+	struct window_source *w = process;
+
+	if (!w->s.process ||
+	    (a->kind == ACTIVITY_MARKER && a->place == ACTIVITY_ON_HOST && w->about->has_marks))
+		return 0;
+	return take_activity(&w->s, a);
+}
+
+static void end_window(void *process, const struct activity_about *about)
+{
+	struct window_source *w = process;
+
+	if (about->lost)
+		buf_addf(w->from->notes, "%llu activities of process %u are missing.\n",
+			 (unsigned long long)about->lost, about->pid);
+	release_source(&w->s);
+	free(w);
+}
+
+int timeline_read_recorded(struct timeline *t, const struct timeline_source *from,
+			   struct buf *notes, struct err *err)
+{
+	static const struct activity_recording_ops ops = {
+		.process = begin_window, .activity = take_recorded, .end = end_window};
+	struct recording_source r = {t, from->host, notes};
+
+	return activity_recording_read(from->path, ACTIVITY_ALL_PROCESSES, &ops, &r, err);
+}
+
 int timeline_read_activities(struct timeline *t, const struct timeline_source *from,
 			     struct buf *notes, struct err *err)
 {
@@ -212,9 +282,6 @@ int timeline_read_activities(struct timeline *t, const struct timeline_source *f
 			 (unsigned long long)about.lost, who.pid);
 	activity_about_release(&who);
 	activity_about_release(&about);
-	hmap_release(&s.names);
-	hmap_release(&s.calls);
-	hmap_release(&s.older_calls);
-	hmap_release(&s.held);
+	release_source(&s);
 	return r;
 }

@@ -13,6 +13,7 @@
 #include "base/fs.h"
 #include "base/mem.h"
 #include "timeline/timeline.h"
+#include "wire/control_page.h"
 
 #define DEPTH_MAX 8
 
@@ -49,7 +50,7 @@ static void add_found(struct search *s, char *path, enum source_kind kind)
 /* Recordings first: dumps beside them were made from them. A trace has all activities of its files. */
 static enum source_kind kind_in_directory(const char *dir, const char *name, bool has_trace)
 {
-	if (!strcmp(name, "events.sonde"))
+	if (!strcmp(name, SESSION_RECORDING))
 		return SOURCE_MEMORY;
 	if (is_trace_name(name))
 		return SOURCE_CHROME;
@@ -116,6 +117,7 @@ static int read_found(struct timeline *t, const char *host, const struct found *
 		      struct buf *notes, struct err *err)
 {
 	struct timeline_source s = {host, f->path};
+	int r;
 
 	switch (f->kind) {
 	case SOURCE_ACTIVITY:
@@ -123,7 +125,12 @@ static int read_found(struct timeline *t, const char *host, const struct found *
 	case SOURCE_CHROME:
 		return timeline_read_chrome(t, &s, notes, err);
 	default:
-		return timeline_read_memory(t, &s, notes, err);
+		r = timeline_read_memory(t, &s, notes, err);
+		if (r == 0 && ends_with(f->path, "/" SESSION_RECORDING))
+			r = timeline_read_recorded(t, &s, notes, err);
+		if (r == 0 && ends_with(f->path, "/" SESSION_RECORDING))
+			r = timeline_read_samples(t, &s, err);
+		return r;
 	}
 }
 

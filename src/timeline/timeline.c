@@ -79,6 +79,10 @@ static void name_process(const struct timeline_process *p, const char *command, 
 		buf_addf(out, "rank %d · ", p->rank);
 	if (p->host)
 		buf_addf(out, "%s · ", p->host);
+	if (!p->pid) {
+		buf_add_str(out, "devices and host");
+		return;
+	}
 	buf_addf(out, "pid %u", p->pid);
 	if (command && *command) {
 		size_t len = strlen(command);

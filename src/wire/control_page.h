@@ -96,6 +96,20 @@ struct session_usage {
 	_Atomic uint64_t peak_heap_bytes; /* what the pool had taken from the driver */
 };
 
+/* What `sonde record` asks for besides memory. */
+struct session_record {
+	uint32_t on; /* not 0: it is one */
+	/* Activities that every process reports from its start on: ACTIVITY_BIT() each; 0: none. */
+	uint32_t kinds;
+	uint32_t first_step, last_step; /* … and samples, about in these steps; 0: always */
+	uint32_t stacks_us; /* between two samples of Python's stacks; 0: none */
+	uint32_t counters_ms; /* between two samples of counters; 0: none */
+	uint32_t last_s; /* so much is kept; 0: everything */
+	uint32_t duration_ms; /* 0: as long as the job runs */
+	_Atomic uint32_t over; /* recorder: that time is over */
+	uint32_t reserved;
+};
+
 struct control_page {
 	uint64_t magic;
 	uint32_t version;
@@ -154,6 +168,7 @@ struct control_page {
 	uint32_t closing_asked; /* launcher: a last line is wanted, even if all went well */
 	char closing[SESSION_CLOSING_BYTES]; /* recorder: that line, for report_fd; empty: none */
 	struct session_usage usages[SESSION_USAGES]; /* recorder: at each flush */
+	struct session_record record; /* launcher */
 };
 
 _Static_assert(sizeof(struct control_page) <= SESSION_BYTES, "control_page outgrew its page");

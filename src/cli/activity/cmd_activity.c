@@ -8,6 +8,7 @@
 #include "activity/read/read.h"
 #include "activity/read/totals.h"
 #include "activity/steps/files.h"
+#include "activity/steps/recorded.h"
 #include "base/clock.h"
 #include "base/fs.h"
 #include "base/mem.h"
@@ -287,6 +288,17 @@ struct summary_options {
 	bool json;
 };
 
+/* Traces of steps; where there are none, recordings of `sonde record`. */
+static int read_job(struct split_job *job, const char *dir, const char *request, struct err *err)
+{
+	struct err other = {0};
+	int r = split_job_read(job, dir, request, err);
+
+	if (r == -ENOENT && !request && split_job_read_recorded(job, dir, &other) == 0)
+		r = 0;
+	return r;
+}
+
 static int summarize(const struct command *cmd, const char *dir, const struct summary_options *o)
 {
 	struct split_job job = {0};
@@ -294,7 +306,7 @@ static int summarize(const struct command *cmd, const char *dir, const struct su
 	struct err err = {0};
 	int status;
 
-	if (split_job_read(&job, dir, o->request, &err) < 0) {
+	if (read_job(&job, dir, o->request, &err) < 0) {
 		split_job_release(&job);
 		return command_fail(cmd, &err, EXIT_FAILED);
 	}

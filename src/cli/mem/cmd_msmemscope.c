@@ -203,7 +203,7 @@ static int run_program(struct job *j)
 				   &err);
 	buf_release(&lib_dir);
 	if (r == 0)
-		r = launch_recording(&j->options.config, &j->dir, &err);
+		r = launch_recording(&j->options.config, NULL, &j->dir, &err);
 	if (r == 0)
 		r = launch_set_environment(buf_str(&j->dir), buf_str(&j->preload), &err);
 	if (r < 0) {

@@ -285,6 +285,9 @@ bool collect_has_joined(void) EXPORTED(collect_has_joined);
 const char *collect_session_dir(void) EXPORTED(collect_session_dir);
 /* What the recording was asked for; false before this process has joined. */
 bool collect_settings(struct rec_settings *out) EXPORTED(collect_settings);
+/* What `sonde record` asks for, before it has joined, too; NULL: this is no such recording. */
+struct session_record;
+const struct session_record *collect_record(void) EXPORTED(collect_record);
 /* What the recorder has counted in a pool of this process, as of its last flush; false: nothing. */
 struct collect_usage {
 	uint64_t used_bytes, peak_bytes, peak_heap_bytes;

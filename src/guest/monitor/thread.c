@@ -317,10 +317,12 @@ void monitor_wake(void)
 	if (!environment.wanted || collect_is_sealed() || note_awake())
 		return;
 	/* torch_npu and MindSpore ask by themselves, through our Python module. */
-	if (dl_iterate_phdr(is_framework, NULL))
+	bool asks = dl_iterate_phdr(is_framework, NULL) == 0;
+	if (!asks && !resident_is_wanted())
 		return;
 	environment_read_rank();
-	atomic_store(&self.polls, true);
+	if (asks)
+		atomic_store(&self.polls, true);
 	ensure_thread();
 	collect_bring_steps();
 }

@@ -3,6 +3,8 @@
 #define LOG_AREA "recorder"
 #include "recorder/consumer.h"
 
+#include "recorder/session.h"
+
 #include "base/clock.h"
 #include "base/fs.h"
 #include "base/log.h"
@@ -23,8 +25,6 @@
 #include <unistd.h>
 
 #define TAG "[msmemscope] "
-#define TERMINAL_PIECE 512u
-#define TERMINAL_WAIT_MS 500
 #define FLUSH_NS 200000000ull
 
 /*
@@ -47,6 +47,7 @@ struct report {
 	bool closed; /* the last line was printed, with these: */
 	bool running;
 	uint64_t events;
+	char finding[600]; /* of `sonde record`: what is wrong, in one line; "" */
 };
 
 struct state {
@@ -114,7 +115,8 @@ static int open_memory(const struct recorder_session *session, struct consumer *
 		.recording_dir = session->dir,
 		.flags = DUMPS_AS_CONFIGURED | DUMPS_SPARE_ROOM,
 		.aside = true,
-		.silent = s->cfg.format == MEM_NONE && !s->cfg.report_asked,
+		.silent = s->cfg.format == MEM_NONE && !s->cfg.report_asked &&
+			  !session->page->record.on,
 		.by_job = !s->cfg.effective,
 	};
 	outputs_open(&s->outputs, &where, writer_find(mem_format_name(s->cfg.format)),
@@ -231,18 +233,10 @@ static void add_losses(void *state, struct consumer_losses *total)
 
 /* --- the report --- */
 
-/* To the terminal, if there is one; not if it takes nothing, as after Ctrl-S. */
 static void report_print(const struct report *r, const char *text, size_t len)
 {
-	struct pollfd p = {.fd = STDERR_FILENO, .events = POLLOUT};
-
-	while (r->terminal && len && poll(&p, 1, TERMINAL_WAIT_MS) > 0) {
-		ssize_t n = write(STDERR_FILENO, text, len < TERMINAL_PIECE ? len : TERMINAL_PIECE);
-		if (n <= 0)
-			return;
-		text += n;
-		len -= (size_t)n;
-	}
+	if (r->terminal)
+		session_print(text, len);
 }
 
 static bool report_save(const struct report *r, struct buf *text)
@@ -258,6 +252,17 @@ static bool report_save(const struct report *r, struct buf *text)
 	return result == 0;
 }
 
+/* The first paragraph; the file has all of it. */
+static void keep_finding(struct report *r, const char *text)
+{
+	const char *end = strstr(text, "\n\n");
+	size_t n = end ? (size_t)(end - text) : strlen(text);
+
+	snprintf(r->finding, sizeof(r->finding), "%.*s%s", (int)n, text, n ? "\n" : "");
+	for (char *p = r->finding; *p; p++)
+		*p = *p == '\n' && p[1] ? ' ' : *p;
+}
+
 static void report_findings(struct report *r, struct diagnose *d)
 {
 	bool on_terminal = r->terminal && r->cfg->report != MEM_REPORT_OFF;
@@ -268,7 +273,9 @@ static void report_findings(struct report *r, struct diagnose *d)
 
 	diagnose_text(d, false, &text);
 	bool saved = text.len && report_save(r, &text);
-	if (shown && saved && r->page->report_fd) {
+	if (r->page->record.on) {
+		keep_finding(r, alarms ? buf_str(&text) : "");
+	} else if (shown && saved && r->page->report_fd) {
 		atomic_store(&r->page->report_ready, 1);
 	} else if (shown && on_terminal) {
 		buf_clear(&text);
@@ -278,19 +285,6 @@ static void report_findings(struct report *r, struct diagnose *d)
 	r->done = true;
 	r->alarmed |= alarms;
 	buf_release(&text);
-}
-
-/*
- * The last line: to the terminal; elsewhere the job's first process writes it, if it was asked for or
- * something is missing.
- */
-static void print_closing(const struct report *r, bool missing, const struct buf *text)
-{
-	struct control_page *p = r->page;
-
-	report_print(r, text->data, text->len);
-	if (!r->terminal && p->report_fd && (missing || p->closing_asked))
-		snprintf(p->closing, sizeof(p->closing), "%.*s", (int)text->len, text->data);
 }
 
 /* The last line of a recorded job: how much there is, where, and what to do with it. */
@@ -305,6 +299,7 @@ static void report_close(struct report *r, const struct consumer_report *now,
 
 	if (r->closed && now->events == r->events && now->running == r->running)
 		return;
+	memset(r->page->closing, 0, sizeof(r->page->closing));
 	r->closed = true;
 	r->events = now->events;
 	r->running = now->running;
@@ -313,12 +308,13 @@ static void report_close(struct report *r, const struct consumer_report *now,
 			 TAG "Warn: %s was deleted while the job ran: nothing is left of its "
 			     "recording\n",
 			 r->dir);
-		print_closing(r, true, &text);
+		session_say(r->page, r->terminal, &text, true);
 		buf_release(&text);
 		return;
 	}
-	buf_addf(&text, TAG "Info: %llu events recorded%s, ", (unsigned long long)now->events,
-		 now->running ? " so far" : "");
+	buf_addf(&text, "%s%llu events recorded%s, ",
+		 r->page->record.on ? "sonde record: " : TAG "Info: ",
+		 (unsigned long long)now->events, now->running ? " so far" : "");
 	if (lost && now->error)
 		buf_addf(&text, "%llu lost (the recording could not be written: %s)",
 			 (unsigned long long)lost, strerror(now->error));
@@ -337,7 +333,9 @@ static void report_close(struct report *r, const struct consumer_report *now,
 	if (now->writing)
 		buf_add_str(&text, "; still writing the files");
 	bool empty = !now->events || (asked.gpu.known && !o->rows && !o->silent);
-	if (empty && !now->running && unrecorded) {
+	if (r->page->record.on) {
+		buf_addf(&text, ".\n%s", r->finding); /* the other consumers go on */
+	} else if (empty && !now->running && unrecorded) {
 		buf_addf(&text, ", in %s\n", r->dir);
 	} else if (empty && !now->running) {
 		mem_asked_add(&asked, r->cfg, false);
@@ -347,7 +345,7 @@ static void report_close(struct report *r, const struct consumer_report *now,
 	} else {
 		buf_addf(&text, "; read them with: sonde mem show %s\n", r->dir);
 	}
-	print_closing(r, lost || rows || unrecorded, &text);
+	session_say(r->page, r->terminal, &text, lost || rows || unrecorded);
 	buf_release(&text);
 }
 

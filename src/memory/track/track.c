@@ -89,6 +89,8 @@ static void track_record(void *arg, uint32_t number, uint32_t tid, const struct 
 	struct track *t = arg;
 	struct proc *p = proc_of(t, number);
 
+	if (number == PROC_NONE)
+		return; /* stacks and counters */
 	if (r->time_ns > t->newest_ns)
 		t->newest_ns = r->time_ns;
 	t->in_base = false;
