@@ -66,7 +66,7 @@ ALLOWED = {
     "unwind/remote": "base wire unwind/python unwind/symbols",
     "device/metrics": "base wire device/abi",
     "net": "base",
-    "client": "base wire net",
+    "client": "base wire net formats",
     "certs": "base net",
     # own world: subjects
     "recorder/stream": "base wire",

@@ -57,6 +57,7 @@ extern const struct command cmd_mem_leaks, cmd_mem_gaps;
 extern const struct command cmd_mem_watch;
 extern const struct command cmd_mem_inefficient;
 extern const struct command cmd_ctl_status, cmd_ctl_version, cmd_ctl_ps, cmd_ctl_watch;
+extern const struct command cmd_ctl_clocks;
 extern const struct command cmd_ctl_gputrace, cmd_ctl_nputrace, cmd_ctl_npu_monitor;
 extern const struct command cmd_ctl_dcgm_pause, cmd_ctl_dcgm_resume;
 extern const struct command cmd_daemon;

@@ -36,6 +36,7 @@ const struct command *const commands[] = {
 	&cmd_ctl_version,
 	&cmd_ctl_ps,
 	&cmd_ctl_watch,
+	&cmd_ctl_clocks,
 	&cmd_ctl_gputrace,
 	&cmd_ctl_nputrace,
 	&cmd_ctl_npu_monitor,

@@ -51,10 +51,19 @@ static json_t *get_version(struct daemon *d, const struct access_grant *who, con
 	return json_pack("{ss}", "version", SONDE_VERSION);
 }
 
+/* The clock is read last: who asks takes it for a moment between question and answer. */
 static json_t *get_time(struct daemon *d, const struct access_grant *who, const json_t *request)
 {
+	char host[256] = "";
+
 	(void)d, (void)who, (void)request;
-	return json_pack("{sI}", "time_ns", (json_int_t)clock_real_ns());
+	gethostname(host, sizeof(host) - 1);
+	json_t *o = json_object(), *name = json_string(host);
+
+	if (name)
+		json_object_set_new(o, "hostname", name);
+	json_object_set_new(o, "time_ns", json_integer((json_int_t)clock_real_ns()));
+	return o;
 }
 
 static json_t *get_metrics(struct daemon *d, const struct access_grant *who, const json_t *request)
