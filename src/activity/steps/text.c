@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
+#include "activity/steps/idle_text.h"
 #include "activity/steps/job_summary.h"
 #include "base/text/number_words.h"
 #include "base/text/printable.h"
@@ -303,6 +304,7 @@ static void say_why(const struct split_job *j, struct buf *out)
 	if (s->why == SPLIT_IDLE)
 		buf_add_str(out, ": its host does not launch in time");
 	buf_add_str(out, ".\n");
+	split_idle_say_slowest(j, out);
 }
 
 static void say_slowest(const struct split_job *j, struct buf *out)
@@ -556,6 +558,7 @@ static void say_answer(const struct split_job *j, struct buf *out)
 	add_missing(j, out);
 	say_incomplete(j, out);
 	say_split(j, out);
+	split_idle_say(j, out);
 	say_slowest(j, out);
 	say_notes(j, out);
 }
@@ -563,6 +566,7 @@ static void say_answer(const struct split_job *j, struct buf *out)
 static void add_tables(const struct split_job *j, unsigned top, struct buf *out)
 {
 	table_ranks(j, top, out);
+	split_idle_table(j, top, out);
 	table_steps(j, top, out);
 	table_kernels(j, top, out);
 }
