@@ -157,7 +157,10 @@ static void add_ranks(const struct split_job *j, const size_t *list, size_t n, s
 	size_t shown = 0;
 
 	if (n > 1 && n == all) {
-		buf_addf(out, "all %zu ranks", n);
+		if (n == 2)
+			buf_add_str(out, "both ranks");
+		else
+			buf_addf(out, "all %zu ranks", n);
 		return;
 	}
 	for (size_t i = 0; i < n; i++)

@@ -442,6 +442,22 @@ static json_t *sums_json(const struct split_job *j)
 	return list;
 }
 
+static json_t *waiting_json(const struct split_job *j)
+{
+	struct split_waiting w = split_job_waiting(j);
+	json_t *o;
+
+	if (!w.steps)
+		return json_null();
+	o = json_object();
+	put_number(o, "steps", w.steps);
+	put_number(o, "communication_ns", w.comm_ns);
+	put_number(o, "waiting_ns", w.waiting_ns);
+	put_row(o, &j->rows[w.last]);
+	put_number(o, "last_steps", w.last_steps);
+	return o;
+}
+
 static json_t *missing_json(const struct split_job *j)
 {
 	json_t *list = json_array();
@@ -461,6 +477,7 @@ static void put_answer(json_t *o, const struct split_job *j)
 	json_object_set_new(o, "missing", missing_json(j));
 	json_object_set_new(o, "mean", mean_json(&j->mean));
 	json_object_set_new(o, "slowest", slowest_json(j));
+	json_object_set_new(o, "waiting", waiting_json(j));
 	json_object_set_new(o, "idle", split_idle_job_json(j));
 	json_object_set_new(o, "rows", rows_json(j));
 	json_object_set_new(o, "kernels", sums_json(j));

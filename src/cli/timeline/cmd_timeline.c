@@ -8,13 +8,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/containers/intern.h"
 #include "base/fs.h"
 #include "base/mem.h"
 #include "base/text/number_read.h"
 #include "base/text/number_words.h"
 #include "base/text/printable.h"
 #include "cli/command.h"
+#include "cli/host_path.h"
 #include "timeline/explain.h"
 #include "timeline/timeline.h"
 
@@ -102,20 +102,11 @@ static bool is_gzip_name(const char *path)
 	return n > 3 && !strcmp(path + n - 3, ".gz");
 }
 
-/* "node5=/data/node5": what lies there is of that host. A path that exists is a path. */
 static struct timeline_source read_source(const char *word)
 {
-	const char *equals = strchr(word, '=');
-	struct stat st;
+	struct host_path p = host_path_read(word);
 
-	if (!equals || equals == word || memchr(word, '/', (size_t)(equals - word)) ||
-	    stat(word, &st) == 0)
-		return (struct timeline_source){NULL, word};
-	struct buf name = {0};
-	text_add_printable(&name, word, (size_t)(equals - word));
-	struct timeline_source s = {intern(name.data, name.len), equals + 1};
-	buf_release(&name);
-	return s;
+	return (struct timeline_source){p.host, p.path};
 }
 
 /* Before the output is replaced. */
