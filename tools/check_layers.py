@@ -76,7 +76,7 @@ ALLOWED = {
     "memory": "base wire formats unwind/symbols unwind/python recorder/stream memory/options"
     " memory/row device/names device/metrics",
     "activity/toplist": "base wire",
-    "activity": "base wire formats unwind/symbols unwind/remote recorder/stream activity/toplist",
+    "activity": "base wire formats unwind/symbols unwind/remote unwind/python recorder/stream activity/toplist",
     "client/top": "base client activity/toplist unwind/symbols",
     "sampler": "base wire formats unwind/remote unwind/python unwind/symbols device/metrics recorder/stream",
     "timeline": "base wire formats unwind/symbols recorder/stream memory memory/row memory/options activity",

@@ -159,6 +159,22 @@ static void put_memory(struct activity_source *s, const struct activity *a)
 	timeline_counter(timeline_track(s->process, &where, name), a->start_ns, (double)held);
 }
 
+static void add_role(const struct activity *a, struct timeline_event *e)
+{
+	static const enum timeline_role roles[SPLIT_PARTS] = {
+		[SPLIT_COMPUTE] = ROLE_COMPUTE, [SPLIT_COMM] = ROLE_COMM, [SPLIT_COPY] = ROLE_COPY};
+
+	if (a->place == ACTIVITY_ON_DEVICE) {
+		e->role = roles[split_part_of(a)];
+		e->device = a->device;
+		return;
+	}
+	e->role = activity_is_api(a->kind)     ? ROLE_CALL
+		  : a->kind == ACTIVITY_MARKER ? ROLE_RANGE
+					       : ROLE_NONE;
+	e->thread = a->tid;
+}
+
 static int take_activity(void *arg, const struct activity *a)
 {
 	struct activity_source *s = arg;
@@ -177,8 +193,12 @@ static int take_activity(void *arg, const struct activity *a)
 		e.flow = timeline_flow(s->process, a->correlation);
 		e.flow_end = device;
 	}
-	if (a->kind == ACTIVITY_MARKER && timeline_step_number(e.name))
-		timeline_note_step(s->t, timeline_step_number(e.name), a->start_ns, a->end_ns);
+	add_role(a, &e);
+	if (a->kind == ACTIVITY_MARKER && timeline_step_number(e.name)) {
+		e.role = ROLE_NONE;
+		timeline_note_step(s->process, timeline_step_number(e.name), a->start_ns,
+				   a->end_ns);
+	}
 	struct timeline_track *k = device ? device_track(s, a) : host_track(s, a);
 	if (activity_is_instant(a))
 		timeline_instant(k, a->start_ns, &e);

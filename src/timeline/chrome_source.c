@@ -15,6 +15,7 @@
 #include <xxhash.h>
 #include <zlib.h>
 
+#include "activity/steps/step_split.h"
 #include "base/containers/hmap.h"
 #include "base/containers/intern.h"
 #include "base/fs.h"
@@ -66,6 +67,7 @@ struct chrome_source {
 	int32_t rank; /* of the file; -1 */
 	int64_t base_ns;
 	bool has_base;
+	bool incomplete; /* a trace of steps that says so itself */
 	uint64_t bad;
 };
 
@@ -210,6 +212,8 @@ static int note_member(void *arg, const char *key, size_t key_len, const char *t
 		if (json_is_integer(rank) && json_integer_value(rank) >= 0 &&
 		    json_integer_value(rank) < 1 << 24)
 			s->rank = (int32_t)json_integer_value(rank);
+	} else if (key_len == 5 && !memcmp(key, "sonde", 5)) {
+		s->incomplete = json_is_false(json_object_get(v, "complete"));
 	} else if (key_len == 9 && !memcmp(key, "otherData", 9)) {
 		start = json_object_get(v, "start_realtime_ns");
 		if (json_is_integer(start) && !s->has_base) {
@@ -347,6 +351,70 @@ static void put_counters(struct timeline_track *k, uint64_t ns, json_t *args)
 	}
 }
 
+static bool is_category(const char *cat, const char *prefix)
+{
+	return cat && !strncmp(cat, prefix, strlen(prefix));
+}
+
+static enum timeline_role device_role(const char *name, const char *cat, const json_t *args)
+{
+	const char *kind = json_string_value(json_object_get(args, "kind"));
+
+	if (kind && (!strcmp(kind, "Communication") || !strcmp(kind, "Hccl")))
+		return ROLE_COMM;
+	if (is_category(cat, "kernel"))
+		return split_part_of_kernel(name) == SPLIT_COMM ? ROLE_COMM : ROLE_COMPUTE;
+	return is_category(cat, "gpu_mem") ? ROLE_COPY : ROLE_NONE;
+}
+
+static enum timeline_role host_role(const struct trace_event *e, const char *cat)
+{
+	if (is_category(cat, "python_function") || e->ph == 'B')
+		return ROLE_PYTHON;
+	if (is_category(cat, "cuda_"))
+		return ROLE_CALL;
+	return is_category(cat, "cpu_op") || is_category(cat, "user_annotation") ? ROLE_RANGE
+										 : ROLE_NONE;
+}
+
+/* A trace of `sonde stack` has the parts of the name in its arguments, but for the line of the
+ * function: "wait_here (src/data.py:15)". */
+static const char *full_name(const char *shown, const json_t *args)
+{
+	const char *file = json_string_value(json_object_get(args, "file"));
+	const char *function = json_string_value(json_object_get(args, "function"));
+	const char *colon = strrchr(shown, ':');
+	long line = colon ? strtol(colon + 1, NULL, 10) : 0;
+	struct buf text = {0};
+
+	if (!file || !*file || !function || line < 0 || line > INT32_MAX)
+		return NULL;
+	buf_addf(&text, "%s(%ld): %s", file, line, function);
+	const char *name = intern(text.data, text.len);
+	buf_release(&text);
+	return name;
+}
+
+static void add_role(const struct chrome_source *s, const struct trace_event *e, const char *cat,
+		     const json_t *args, struct timeline_event *out)
+{
+	const struct trace_thread *k = &s->threads[e->thread];
+	const struct trace_process *p = &s->processes[k->process];
+
+	if (p->is_device) {
+		const json_t *device = json_object_get(args, "device");
+
+		out->role = device_role(out->name, cat, args);
+		out->device =
+			json_is_integer(device) ? (uint32_t)json_integer_value(device) : p->number;
+		return;
+	}
+	out->role = host_role(e, cat);
+	out->thread = (uint64_t)k->tid;
+	if (out->role == ROLE_PYTHON)
+		out->full_name = full_name(out->name, args);
+}
+
 static void put_event(struct chrome_source *s, const struct trace_event *e, json_t *event)
 {
 	struct trace_thread *thread = &s->threads[e->thread];
@@ -363,6 +431,8 @@ static void put_event(struct chrome_source *s, const struct trace_event *e, json
 	out.name = name ? intern(name, strlen(name)) : "";
 	out.category = cat ? intern(cat, strlen(cat)) : NULL;
 	out.nargs = read_args(args, list, &correlation);
+	if (s->t->o.explain)
+		add_role(s, e, cat, args, &out);
 	if (e->ph == 'C') {
 		put_counters(k, ns, args);
 	} else if (e->ph == 'B') {
@@ -373,7 +443,9 @@ static void put_event(struct chrome_source *s, const struct trace_event *e, json
 		uint64_t step = timeline_step_number(out.name);
 
 		if (step)
-			timeline_note_step(s->t, step, ns,
+			out.role = ROLE_NONE;
+		if (step && !s->processes[thread->process].is_device)
+			timeline_note_step(s->processes[thread->process].process, step, ns,
 					   ns + (uint64_t)(e->dur_ns > 0 ? e->dur_ns : 0));
 		out.flow_end = s->processes[thread->process].is_device;
 		if (correlation && cat && (out.flow_end || !strncmp(cat, "cuda_", 5)))
@@ -496,6 +568,9 @@ int timeline_read_chrome(struct timeline *t, const struct timeline_source *from,
 				 from->path);
 		if ((r = put_events(&s, &why)) < 0)
 			err_set(err, r, "'%s': %s", from->path, why.text);
+		for (size_t i = 0; s.incomplete && i < s.nprocesses; i++)
+			if (s.processes[i].process)
+				timeline_note_cut(s.processes[i].process);
 	}
 	release_source(&s);
 	return r;

@@ -120,10 +120,10 @@ static void put_steps(struct memory_source *s, const struct block_change *c, uin
 		return;
 	if (c->step_ended) {
 		timeline_end(step_track(p), time_ns);
-		timeline_note_step(s->t, c->step_ended, 0, time_ns);
+		timeline_note_step(p, c->step_ended, 0, time_ns);
 	}
 	if (c->step_begun) {
-		timeline_note_step(s->t, c->step_begun, time_ns, 0);
+		timeline_note_step(p, c->step_begun, time_ns, 0);
 		n = snprintf(name, sizeof(name), "step %u", c->step_begun);
 		timeline_begin(step_track(p), time_ns,
 			       &(struct timeline_event){.name = intern(name, (size_t)n),
@@ -195,14 +195,27 @@ static void put_oom(struct memory_source *s, const struct row *row)
 		&(struct timeline_event){.name = "out of memory", .args = args, .nargs = n});
 }
 
+/* Of a device: what the host waits for. */
+static void put_driver_event(struct memory_source *s, const struct block_pool *pool,
+			     uint64_t time_ns)
+{
+	if (!blocks_is_driver(pool->type) || pool->device->device == DEV_HOST)
+		return;
+	struct timeline_process *p = find_process(s, pool->process->pid);
+	if (p)
+		timeline_note_allocation(p, time_ns);
+}
+
 static void take_row(void *arg, const struct row *row)
 {
 	struct memory_source *s = arg;
 	struct block_change c;
 	enum block_what what = blocks_add(s->blocks, row, &c);
 
-	if (what == BLOCKS_ALLOC || what == BLOCKS_FREE)
+	if (what == BLOCKS_ALLOC || what == BLOCKS_FREE) {
 		put_pool(s, c.pool, row->time_ns);
+		put_driver_event(s, c.pool, row->time_ns);
+	}
 	if (c.step_ended || c.step_begun)
 		put_steps(s, &c, row->time_ns);
 	if (row->event == ROW_MSTX)

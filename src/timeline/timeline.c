@@ -10,6 +10,7 @@
 #include "base/containers/intern.h"
 #include "base/mem.h"
 #include "base/text/printable.h"
+#include "timeline/explain.h"
 #include "timeline/timeline_impl.h"
 
 #define COMMAND_SHOWN 60 /* bytes of a command in a name */
@@ -140,16 +141,32 @@ uint64_t timeline_flow(const struct timeline_process *p, uint64_t correlation)
 
 /* --- steps --- */
 
-void timeline_note_step(struct timeline *t, uint64_t number, uint64_t start_ns, uint64_t end_ns)
+void timeline_note_step(struct timeline_process *p, uint64_t number, uint64_t start_ns,
+			uint64_t end_ns)
 {
+	struct timeline *t = p->t;
 	struct timeline_counts *c = &t->counts;
 
+	if (t->o.explain)
+		explain_step(t->o.explain, p, number, start_ns, end_ns);
 	if (!t->o.last_step || number < t->o.first_step || number > t->o.last_step)
 		return;
 	if (start_ns && (!c->steps_start_ns || start_ns < c->steps_start_ns))
 		c->steps_start_ns = start_ns;
 	if (end_ns > c->steps_end_ns)
 		c->steps_end_ns = end_ns;
+}
+
+void timeline_note_allocation(struct timeline_process *p, uint64_t time_ns)
+{
+	if (p->t->o.explain)
+		explain_allocation(p->t->o.explain, p, time_ns);
+}
+
+void timeline_note_cut(struct timeline_process *p)
+{
+	if (p->t->o.explain)
+		explain_cut(p->t->o.explain, p);
 }
 
 uint64_t timeline_step_number(const char *name)
@@ -215,8 +232,11 @@ void timeline_slice(struct timeline_track *k, uint64_t start_ns, uint64_t end_ns
 {
 	if (end_ns < start_ns)
 		end_ns = start_ns;
-	if (is_inside(k->t, start_ns, end_ns))
-		lanes_put(k, start_ns, end_ns, e);
+	if (!is_inside(k->t, start_ns, end_ns))
+		return;
+	if (k->t->o.explain)
+		explain_slice(k->t->o.explain, k->process, start_ns, end_ns, e);
+	lanes_put(k, start_ns, end_ns, e);
 }
 
 void timeline_instant(struct timeline_track *k, uint64_t time_ns, const struct timeline_event *e)
@@ -259,6 +279,10 @@ void timeline_begin(struct timeline_track *k, uint64_t time_ns, const struct tim
 {
 	struct timeline *t = k->t;
 
+	if (t->o.explain && e->role) {
+		explain_begin(t->o.explain, k->process, time_ns, e);
+		k->thread = e->thread;
+	}
 	if (time_ns < t->o.from_ns && k->nearly < LANE_DEPTH) {
 		if (!k->early)
 			k->early = xcalloc(LANE_DEPTH, sizeof(*k->early));
@@ -281,6 +305,8 @@ void timeline_end(struct timeline_track *k, uint64_t time_ns)
 {
 	struct timeline *t = k->t;
 
+	if (t->o.explain && k->thread)
+		explain_end(t->o.explain, k->process, k->thread, time_ns);
 	if (k->not_begun) {
 		k->not_begun--;
 		return;

@@ -30,6 +30,7 @@ struct timeline_options {
 	/* Ranks that are wanted; NULL: all processes. */
 	const bool *ranks;
 	size_t nranks;
+	struct explain *explain; /* counts what is shown; NULL: nobody does (timeline/explain.h) */
 };
 
 struct timeline_counts {
@@ -83,6 +84,17 @@ struct timeline_track *timeline_track(struct timeline_process *p,
 
 #define TIMELINE_MAX_ARGS 10
 
+/* What a slice is to those who count. */
+enum timeline_role {
+	ROLE_NONE,
+	ROLE_COMPUTE, /* of a device: work */
+	ROLE_COMM,
+	ROLE_COPY,
+	ROLE_PYTHON, /* of a thread of the host: a function, */
+	ROLE_CALL, /* a call of a library, */
+	ROLE_RANGE, /* an operator or a range of the program */
+};
+
 struct timeline_event {
 	const char *name; /* interned */
 	const char *category; /* of Chrome traces; may be NULL */
@@ -91,6 +103,11 @@ struct timeline_event {
 	unsigned track_args; /* of these, the last ones: what the names of tracks say, too */
 	uint64_t flow; /* arrows connect events of the same number; 0: none */
 	bool flow_end; /* the arrow ends here */
+	enum timeline_role role;
+	uint32_t device; /* of work */
+	uint64_t thread; /* of the host: its number */
+	const char
+		*full_name; /* of a function: "FILE(LINE): NAME"; NULL: as it is shown; interned */
 };
 
 /* Slices that do not nest get a track beside it. */
@@ -103,7 +120,12 @@ void timeline_begin(struct timeline_track *k, uint64_t time_ns, const struct tim
 void timeline_end(struct timeline_track *k, uint64_t time_ns);
 
 /* A step of a process began, ended, or both (else 0). */
-void timeline_note_step(struct timeline *t, uint64_t number, uint64_t start_ns, uint64_t end_ns);
+void timeline_note_step(struct timeline_process *p, uint64_t number, uint64_t start_ns,
+			uint64_t end_ns);
+/* The driver has allocated or freed memory of a device. */
+void timeline_note_allocation(struct timeline_process *p, uint64_t time_ns);
+/* What is known of the process ends within its last step. */
+void timeline_note_cut(struct timeline_process *p);
 /* The number in "ProfilerStep#12", as PyTorch's profiler and traces of steps have it; 0: no step. */
 uint64_t timeline_step_number(const char *name);
 

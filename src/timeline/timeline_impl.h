@@ -56,6 +56,7 @@ struct timeline_track {
 	const char **early; /* names of those that began before the time that was asked for */
 	unsigned nearly;
 	uint64_t last_ns;
+	uint64_t thread; /* of slices without an end, which somebody counts */
 };
 
 struct timeline_process {

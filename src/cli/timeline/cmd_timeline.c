@@ -8,13 +8,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/containers/intern.h"
 #include "base/fs.h"
 #include "base/mem.h"
 #include "base/text/number_read.h"
 #include "base/text/number_words.h"
 #include "base/text/printable.h"
 #include "cli/command.h"
+#include "cli/host_path.h"
+#include "timeline/explain.h"
 #include "timeline/timeline.h"
 
 #define RANKS_MAX (1u << 20)
@@ -23,7 +24,8 @@ struct timeline_command {
 	unsigned format;
 	const char *output;
 	const char *from, *to, *ranks, *steps;
-	bool json;
+	bool json, explain;
+	unsigned top;
 };
 
 static const char *const formats[] = {"perfetto", "json", NULL};
@@ -100,20 +102,11 @@ static bool is_gzip_name(const char *path)
 	return n > 3 && !strcmp(path + n - 3, ".gz");
 }
 
-/* "node5=/data/node5": what lies there is of that host. A path that exists is a path. */
 static struct timeline_source read_source(const char *word)
 {
-	const char *equals = strchr(word, '=');
-	struct stat st;
+	struct host_path p = host_path_read(word);
 
-	if (!equals || equals == word || memchr(word, '/', (size_t)(equals - word)) ||
-	    stat(word, &st) == 0)
-		return (struct timeline_source){NULL, word};
-	struct buf name = {0};
-	text_add_printable(&name, word, (size_t)(equals - word));
-	struct timeline_source s = {intern(name.data, name.len), equals + 1};
-	buf_release(&name);
-	return s;
+	return (struct timeline_source){p.host, p.path};
 }
 
 /* Before the output is replaced. */
@@ -208,6 +201,7 @@ static int find_steps(const struct args *a, struct timeline_options *t, struct e
 	int r;
 
 	all.path = "/dev/null";
+	all.explain = NULL;
 	all.json = all.gzip = false;
 	r = timeline_new(&all, &timeline, err);
 	if (r < 0)
@@ -261,6 +255,52 @@ static int end_file(const char *output, char *part, int r, struct err *err)
 	return r;
 }
 
+/* The explanation, and what was written if a file was asked for. */
+static int print_explained(const struct command *cmd, const struct timeline_command *o,
+			   const struct timeline_counts *c, const struct split_job *job)
+{
+	struct buf text = {0};
+	json_t *json;
+	int status;
+
+	if (o->json) {
+		json = split_job_json(job);
+		json_object_set_new(json, "written", o->output ? counts_json(o, c) : json_null());
+		return command_print_json(cmd, json);
+	}
+	split_job_text(job, o->top, &text);
+	status = command_print(cmd, &text);
+	buf_release(&text);
+	if (o->output)
+		print_counts(o, c);
+	return status;
+}
+
+static int print_answer(const struct command *cmd, const struct timeline_command *o,
+			const struct timeline_counts *c, struct explain *explain)
+{
+	struct split_job job = {0};
+	struct err err = {0};
+	int status;
+
+	if (!explain) {
+		if (o->json)
+			return command_print_json(cmd, counts_json(o, c));
+		print_counts(o, c);
+		return EXIT_DONE;
+	}
+	if (explain_finish(explain, &job)) {
+		status = print_explained(cmd, o, c, &job);
+	} else {
+		err_set(&err, -ENODATA,
+			"no work of a device is in these files: --explain needs kernels, from "
+			"`dyno nputrace`, `dyno gputrace` or `dyno npu-monitor --log-file`");
+		status = command_fail(cmd, &err, EXIT_FAILED);
+	}
+	split_job_release(&job);
+	return status;
+}
+
 static int write_timeline(const struct command *cmd, struct args *a, struct timeline_command *o,
 			  struct timeline_options *t)
 {
@@ -273,12 +313,15 @@ static int write_timeline(const struct command *cmd, struct args *a, struct time
 
 	if (r == 0 && t->last_step)
 		r = find_steps(a, t, &err);
-	if (r == 0)
+	if (r == 0 && o->output)
 		r = begin_file(o->output, t, &part, &err);
+	if (r == 0 && o->explain)
+		t->explain = explain_new(t->from_ns, t->to_ns);
 	if (r == 0)
 		r = timeline_new(t, &timeline, &err);
 	if (r < 0) {
 		free(part);
+		explain_free(t->explain);
 		return command_fail(cmd, &err, EXIT_FAILED);
 	}
 	r = read_sources(a, timeline, &notes, &err);
@@ -295,17 +338,16 @@ static int write_timeline(const struct command *cmd, struct args *a, struct time
 	r = end_file(o->output, part, r, &err);
 	print_notes(cmd, &notes);
 	buf_release(&notes);
-	if (r < 0)
+	if (r < 0) {
+		explain_free(t->explain);
 		return command_fail(cmd, &err, EXIT_FAILED);
-	if (o->json)
-		return command_print_json(cmd, counts_json(o, &counts));
-	print_counts(o, &counts);
-	return EXIT_DONE;
+	}
+	return print_answer(cmd, o, &counts, t->explain);
 }
 
 static int timeline_run(const struct command *cmd, int argc, char **argv)
 {
-	struct timeline_command o = {0};
+	struct timeline_command o = {.top = 10};
 	struct timeline_options t = {0};
 	struct args a = {.target = &o};
 	struct err err = {0};
@@ -313,11 +355,11 @@ static int timeline_run(const struct command *cmd, int argc, char **argv)
 	int status = command_parse(cmd, &a, argc, argv);
 
 	if (status < 0) {
-		if (!o.output)
+		if (!o.output && !o.explain)
 			o.output = o.format ? "timeline.json" : "timeline.pftrace";
-		t.path = o.output;
+		t.path = o.output ? o.output : "/dev/null";
 		t.json = o.format == 1;
-		t.gzip = is_gzip_name(o.output);
+		t.gzip = is_gzip_name(t.path);
 		if (read_time("from", o.from, &t.from_ns, &err) < 0 ||
 		    read_time("to", o.to, &t.to_ns, &err) < 0 ||
 		    (o.steps && read_steps(o.steps, &t, &err) < 0) ||
@@ -352,10 +394,17 @@ static const struct opt options[] = {
 	 .help = "Form of the file: perfetto (protobuf: small, and quick to open), or json (a "
 		 "Chrome trace, which "
 		 "HTA, TensorBoard and chrome://tracing read)."},
+	{.name = "explain",
+	 .kind = OPT_FLAG,
+	 .offset = offsetof(struct timeline_command, explain),
+	 .help = "Say where the time goes: compute, communication, copies, and why devices idle: "
+		 "what the Python of their hosts does meanwhile. A file is written only with "
+		 "--output."},
+	COMMAND_TOP_OPTION(struct timeline_command, "With --explain: lines of a table."),
 	{.name = "json",
 	 .kind = OPT_FLAG,
 	 .offset = offsetof(struct timeline_command, json),
-	 .help = "Print what was written as JSON."},
+	 .help = "Print what was written, or the explanation, as JSON."},
 	{.group = "What is shown",
 	 .name = "ranks",
 	 .kind = OPT_TEXT,
@@ -388,6 +437,7 @@ static const struct args_example examples[] = {
 	{"memory of a recording and the kernels of a monitor",
 	 "sonde timeline memscopeDumpResults /tmp/monitor"},
 	{"with a trace of PyTorch's profiler", "sonde timeline rec/ kineto_rank0.json"},
+	{"why devices idle", "sonde timeline --explain /tmp/trace"},
 	{"of two hosts", "sonde timeline -o job.pftrace node1=/data/node1 node2=/data/node2"},
 	{NULL, NULL},
 };
