@@ -50,6 +50,7 @@ struct command_group {
 
 extern const struct command cmd_msmemscope, cmd_mem_record, cmd_mem_show, cmd_mem_export,
 	cmd_mem_recover;
+extern const struct command cmd_mem_live;
 extern const struct command cmd_mem_owners, cmd_mem_peak;
 extern const struct command cmd_mem_oom;
 extern const struct command cmd_mem_compare;

@@ -15,6 +15,7 @@ const struct command *const commands[] = {
 	&cmd_msmemscope,
 	&cmd_mem_record,
 	&cmd_mem_show,
+	&cmd_mem_live,
 	&cmd_mem_leaks,
 	&cmd_mem_gaps,
 	&cmd_mem_inefficient,
