@@ -27,6 +27,7 @@ const struct command *const commands[] = {
 	&cmd_mem_export,
 	&cmd_mem_recover,
 	&cmd_stack_run,
+	&cmd_stack_live,
 	&cmd_stack,
 	&cmd_snap,
 	&cmd_py_stack_snap,
