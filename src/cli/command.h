@@ -50,6 +50,7 @@ struct command_group {
 
 extern const struct command cmd_msmemscope, cmd_mem_record, cmd_mem_show, cmd_mem_export,
 	cmd_mem_recover;
+extern const struct command cmd_mem_live;
 extern const struct command cmd_mem_owners, cmd_mem_peak;
 extern const struct command cmd_mem_oom;
 extern const struct command cmd_mem_compare;
@@ -66,7 +67,7 @@ extern const struct command cmd_recorder, cmd_bugreport, cmd_help;
 extern const struct command cmd_metrics;
 extern const struct command cmd_activity_show, cmd_activity_export;
 extern const struct command cmd_timeline, cmd_record;
-extern const struct command cmd_stack, cmd_stack_run;
+extern const struct command cmd_stack, cmd_stack_run, cmd_stack_live;
 extern const struct command cmd_snap, cmd_py_stack_snap;
 extern const struct command cmd_top, cmd_monitor;
 extern const struct command cmd_activity_summary;

@@ -403,7 +403,9 @@ void events_sample(struct events *e, struct target *t)
 		struct thread_track *track = find_thread(e, p, th);
 		track->round = p->round;
 		seen++;
-		if (!th->missed)
+		if (!thread_moment_counts(e->o.moments, th))
+			end_thread(e, p, track, th->time_ns);
+		else if (!th->missed)
 			sample_thread(e, p, track, th);
 	}
 	if (seen != p->threads.count)
