@@ -305,6 +305,9 @@ def test_a_file_of_checksums(record):
     unknown = record.sonde("mem", "watch", "--fail-on=corruption", path)
     assert unknown.returncode == 1 and b"insufficient data" in unknown.stderr
     assert "changed during operator aten.guilty.default #1." in text
+    r = record.sonde("mem", "watch", "--fail-on=corruption", path)
+    assert r.returncode == 1, "whether the change was meant is unknown"
+    assert b"--fail-on: insufficient data in the input" in r.stderr
     path.write_text(path.read_text() + "what is this\n")
     assert "1 lines are not understood" in asked(record, path)[1]
 
