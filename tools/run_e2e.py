@@ -16,6 +16,7 @@ the most of the processors.
 """
 
 import collections
+import gc
 import glob
 import os
 import pathlib
@@ -170,6 +171,8 @@ class Deadline:
 
 def run(arguments):
     path = os.environ.get(NOTED)
+    # rows of dumps are a hundred thousand small objects, and none of them is garbage
+    gc.set_threshold(200_000, 20, 20)
     note = [Notes(path)] if path else []
     return int(pytest.main(arguments, plugins=[Deadline(), *note]))
 

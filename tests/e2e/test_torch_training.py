@@ -156,7 +156,7 @@ def test_leak_with_the_recipe(jobs, torch):
 def test_leak_from_the_first_instruction_on(jobs, torch):
     """The import of torch alone has more different stacks than most programs ever have. What comes
     after it still has its own."""
-    cli = ["--device=cpu", "--call-stack=python:10"]
+    cli = ["--device=cpu", "--call-stack=python:10", "--format=none"]
     left = train(jobs, torch, "list", "step", cli=cli)
     assert (left.returncode, left.stdout) == (0, unrecorded(torch)), left
     check_list(jobs, left)
