@@ -3,6 +3,7 @@
 read."""
 
 import json
+import re
 import subprocess
 import sys
 
@@ -121,3 +122,57 @@ def test_stacks_and_counters(build, tmp_path):
     begun = [e for e in main if e["ph"] == "B"]
     assert len(begun) == sum(e["ph"] == "E" for e in main), "every call has an end"
     assert any("cpu_mem" in name for name in tracks)
+
+
+def steps_of(got):
+    """The first and the last step of which kernels were recorded from its beginning to its end."""
+    return [int(n) for n in re.match(r"Steps (\d+) to (\d+) of 1 rank", got.ask("activity", "summary", got.dir)).groups()]
+
+
+def test_some_of_it(build, tmp_path):
+    """--only, --steps, --duration: what was not asked for is not there."""
+    job = simtrain(build, "--steps", "40", "--step-ms", "10")
+    kernels = Recorded(build, tmp_path, job, "--only", "kernels", out="kernels").timeline()
+    assert "MatMulV2" in names_in(kernels)
+    assert not any("allocated" in name or "cpu_mem" in name for name in kernels)
+    memory = Recorded(build, tmp_path, job, "--only", "memory", "--quiet", out="memory")
+    assert not memory.said
+    assert "MatMulV2" not in names_in(memory.timeline())
+    first, last = steps_of(Recorded(build, tmp_path, job, "--steps", "15-20", out="steps"))
+    assert 1 < first <= 15 and 20 <= last < 39
+    assert steps_of(Recorded(build, tmp_path, job, "--duration", "150ms", out="duration"))[1] < 39
+
+
+def test_the_answer_names_a_leak(build, tmp_path):
+    got = Recorded(build, tmp_path, simtrain(build, "--steps", "8", "--fault", "leak"))
+    assert "loses 1.00 MiB of device 0 in every step" in got.said
+    assert f"sonde timeline {got.dir}" in got.said
+    assert len(got.said.splitlines()) < 8
+
+
+def test_it_becomes_the_job(build, tmp_path):
+    """Its number, its exit status, and the status of what cannot be run."""
+    words = [build / "bin/sonde", "record", "-q", "-o", tmp_path / "rec", "--"]
+    run = lambda *job: subprocess.run([*words, *job], env=clean_env(tmp_path), capture_output=True, timeout=60)
+    assert run("sh", "-c", "exit 7").returncode == 7
+    assert run("sh", "-c", "kill -TERM $$").returncode == -15
+    assert run("/nowhere/at/all").returncode == 127
+    assert run("/dev/null").returncode == 126
+    with subprocess.Popen([*words, "sh", "-c", "echo $$"], env=clean_env(tmp_path), stdout=subprocess.PIPE) as p:
+        assert int(p.communicate(timeout=60)[0]) == p.pid
+
+
+def test_nested(build, tmp_path):
+    """The inner one records what it was started for, the outer one the rest."""
+    env = clean_env(tmp_path, SIM_NPU_TIME_SCALE="1")
+    record = [build / "bin/sonde", "record", "-q", "--mspti", build / "sim/libmspti.so", "-o"]
+    inner = [*record, tmp_path / "inner", "--", *simtrain(build, "--steps", "6")]
+    script = 'S="$1"; shift; "$S" --quiet --steps 6 >/dev/null && exec "$@"'
+    job = ["sh", "-c", script, "sh", build / "sim/simtrain", *inner]
+    subprocess.run([*record, tmp_path / "outer", "--", *job], env=env, check=True, timeout=60, capture_output=True)
+    for name in ("outer", "inner"):
+        (recording,) = (tmp_path / name).glob("recording_*")
+        wait_finished(recording)
+        tracks = read_timeline(build, tmp_path, recording)
+        assert sum(e["name"] == "step 6" for e in tracks["steps"]) == 1
+        assert "MatMulV2" in names_in(tracks)

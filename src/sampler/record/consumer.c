@@ -202,6 +202,17 @@ static void add_stacks(const struct state *s, struct buf *text)
 			 (unsigned long long)got.dropped);
 }
 
+static void add_advice(const struct state *s, struct buf *text)
+{
+	bool memory = atomic_load(&s->page->want) & WANT_ALLOC, kernels = s->page->record.kinds;
+
+	buf_addf(text, "sonde record: now look at it: sonde timeline %s\n", s->dir);
+	if (memory || kernels)
+		buf_addf(text, "sonde record: or ask that directory: %s%s%s\n",
+			 memory ? "sonde mem leaks, sonde mem peak" : "",
+			 memory && kernels ? ", " : "", kernels ? "sonde activity summary" : "");
+}
+
 static void report(void *state, const struct consumer_report *now)
 {
 	struct state *s = state;
@@ -214,11 +225,7 @@ static void report(void *state, const struct consumer_report *now)
 	if (s->sampling)
 		add_stacks(s, &text);
 	if (now->events || s->sampling || s->counters)
-		buf_addf(&text,
-			 "sonde record: now look at it: sonde timeline %s\n"
-			 "sonde record: or ask: sonde mem leaks, sonde mem peak, sonde activity "
-			 "summary; all take that directory.\n",
-			 s->dir);
+		add_advice(s, &text);
 	session_say(s->page, s->terminal, &text, false);
 	buf_release(&text);
 }
