@@ -4,6 +4,7 @@
 static const struct consumer_ops *const table[CONSUMERS_COUNT] = {
 	&memory_consumer,
 	&activity_consumer,
+	&flight_consumer,
 	&sampler_consumer,
 };
 

@@ -110,13 +110,21 @@ static struct timeline_track *step_track(struct timeline_process *p)
 			      "steps");
 }
 
+/* Of a recording without its oldest part: which step comes first is known when that has ended. */
+static bool is_before_cut(const struct memory_source *s, const struct block_change *c)
+{
+	const struct dropped *d = &s->processes->dropped;
+
+	return d->yes && !c->step_ended && c->step_begun <= d->cut.last_step;
+}
+
 static void put_steps(struct memory_source *s, const struct block_change *c, uint64_t time_ns)
 {
 	struct timeline_process *p = find_process(s, c->process->pid);
 	char name[32];
 	int n;
 
-	if (!p)
+	if (!p || is_before_cut(s, c))
 		return;
 	if (c->step_ended) {
 		timeline_end(step_track(p), time_ns);

@@ -75,7 +75,10 @@ static int search_directory(struct search *s, const char *dir, unsigned depth, s
 		enum source_kind kind = kind_in_directory(dir, names[i]->d_name, has_trace);
 		struct stat st;
 
-		if (names[i]->d_name[0] == '.' || r < 0 || lstat(path, &st) < 0) {
+		/* Copies of a part of what is in the recording beside them. */
+		bool copy = !strncmp(names[i]->d_name, SESSION_FROZEN, strlen(SESSION_FROZEN));
+
+		if (names[i]->d_name[0] == '.' || copy || r < 0 || lstat(path, &st) < 0) {
 			free(path);
 		} else if (S_ISREG(st.st_mode) && kind) {
 			add_found(s, path, kind);

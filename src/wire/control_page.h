@@ -49,6 +49,7 @@
 /* + uid: the directory of those, below TMPDIR. + uid + '.' + anything: where another user has taken
  * that name; it goes with the last session in it. */
 #define SESSION_MONITOR_PLACE "sonde-monitor-"
+#define SESSION_FROZEN "frozen_" /* <n>_<why>: copies of a recording, in its directory */
 #define SESSION_REPORT "report.txt"
 #define SESSION_CONFIG "config.json"
 #define SESSION_LOG "msmemscope.log"
@@ -107,7 +108,10 @@ struct session_record {
 	uint32_t last_s; /* so much is kept; 0: everything */
 	uint32_t duration_ms; /* 0: as long as the job runs */
 	_Atomic uint32_t over; /* recorder: that time is over */
-	uint32_t reserved;
+	_Atomic uint32_t freeze_asked; /* anybody: +1 for a copy of what there is now */
+	_Atomic uint32_t freeze_done; /* recorder: = freeze_asked when it is there, or cannot be */
+	_Atomic uint32_t frozen; /* recorder: how many copies there are */
+	uint32_t hang_s; /* without a step or work of a device: the job hangs; 0: it never does */
 };
 
 struct control_page {

@@ -3,9 +3,14 @@
 read."""
 
 import json
+import os
+import pathlib
+import re
+import signal
 import subprocess
 import sys
 
+import pytest
 from recording import clean_env, wait_finished
 from waiting import wait_until
 
@@ -121,3 +126,125 @@ def test_stacks_and_counters(build, tmp_path):
     begun = [e for e in main if e["ph"] == "B"]
     assert len(begun) == sum(e["ph"] == "E" for e in main), "every call has an end"
     assert any("cpu_mem" in name for name in tracks)
+
+
+def steps_of(got):
+    """The first and the last step of which kernels were recorded from its beginning to its end."""
+    return [int(n) for n in re.match(r"Steps (\d+) to (\d+) of 1 rank", got.ask("activity", "summary", got.dir)).groups()]
+
+
+def test_some_of_it(build, tmp_path):
+    """--only, --steps, --duration: what was not asked for is not there."""
+    job = simtrain(build, "--steps", "40", "--step-ms", "10")
+    kernels = Recorded(build, tmp_path, job, "--only", "kernels", out="kernels").timeline()
+    assert "MatMulV2" in names_in(kernels)
+    assert not any("allocated" in name or "cpu_mem" in name for name in kernels)
+    memory = Recorded(build, tmp_path, job, "--only", "memory", "--quiet", out="memory")
+    assert not memory.said
+    assert "MatMulV2" not in names_in(memory.timeline())
+    first, last = steps_of(Recorded(build, tmp_path, job, "--steps", "15-20", out="steps"))
+    assert 1 < first <= 15 and 20 <= last < 39
+    assert steps_of(Recorded(build, tmp_path, job, "--duration", "150ms", out="duration"))[1] < 39
+
+
+def test_the_answer_names_a_leak(build, tmp_path):
+    got = Recorded(build, tmp_path, simtrain(build, "--steps", "8", "--fault", "leak"))
+    assert "loses 1.00 MiB of device 0 in every step" in got.said
+    assert f"sonde timeline {got.dir}" in got.said
+    assert len(got.said.splitlines()) < 8
+
+
+def test_it_becomes_the_job(build, tmp_path):
+    """Its number, its exit status, and the status of what cannot be run."""
+    words = [build / "bin/sonde", "record", "-q", "-o", tmp_path / "rec", "--"]
+    run = lambda *job: subprocess.run([*words, *job], env=clean_env(tmp_path), capture_output=True, timeout=60)
+    assert run("sh", "-c", "exit 7").returncode == 7
+    assert run("sh", "-c", "kill -TERM $$").returncode == -15
+    assert run("/nowhere/at/all").returncode == 127
+    assert run("/dev/null").returncode == 126
+    with subprocess.Popen([*words, "sh", "-c", "echo $$"], env=clean_env(tmp_path), stdout=subprocess.PIPE) as p:
+        assert int(p.communicate(timeout=60)[0]) == p.pid
+
+
+def test_nested(build, tmp_path):
+    """The inner one records what it was started for, the outer one the rest."""
+    env = clean_env(tmp_path, SIM_NPU_TIME_SCALE="1")
+    record = [build / "bin/sonde", "record", "-q", "--mspti", build / "sim/libmspti.so", "-o"]
+    inner = [*record, tmp_path / "inner", "--", *simtrain(build, "--steps", "6")]
+    script = 'S="$1"; shift; "$S" --quiet --steps 6 >/dev/null && exec "$@"'
+    job = ["sh", "-c", script, "sh", build / "sim/simtrain", *inner]
+    subprocess.run([*record, tmp_path / "outer", "--", *job], env=env, check=True, timeout=60, capture_output=True)
+    for name in ("outer", "inner"):
+        (recording,) = (tmp_path / name).glob("recording_*")
+        wait_finished(recording)
+        tracks = read_timeline(build, tmp_path, recording)
+        assert sum(e["name"] == "step 6" for e in tracks["steps"]) == 1
+        assert "MatMulV2" in names_in(tracks)
+
+
+class Flight:
+    """A job that is recorded by a flight recorder, until the test ends."""
+
+    def __init__(self, build, tmp_path, job, *options):
+        self.build, self.tmp, self.out = build, tmp_path, tmp_path / "rec"
+        words = [build / "bin/sonde", "record", "--mspti", build / "sim/libmspti.so", "-o", self.out]
+        env = clean_env(tmp_path, SIM_NPU_TIME_SCALE="1")
+        self.job = subprocess.Popen([*words, *options, "--", *job], env=env, stdout=subprocess.DEVNULL,
+                                    stderr=subprocess.DEVNULL)
+
+    def __enter__(self):
+        wait_until(lambda: list(self.out.glob("recording_*/events.sonde")), "the recording")
+        (self.dir,) = self.out.glob("recording_*")
+        return self
+
+    def __exit__(self, *_):
+        self.job.kill()
+        self.job.wait()
+
+    def steps(self, recording):
+        found = re.compile(r"step (\d+)").fullmatch
+        return {int(m[1]) for m in map(found, names_in(read_timeline(self.build, self.tmp, recording))) if m}
+
+    def frozen(self, why):
+        wait_until(lambda: list(self.dir.glob(f"frozen_*_{why}/events.sonde")), f"a copy because of {why}")
+        return next(self.dir.glob(f"frozen_*_{why}"))
+
+
+def test_the_newest_part_alone(build, tmp_path):
+    """It stays as small as it is, whatever happens; a copy on request has what there is."""
+    job = simtrain(build, "--forever", "--step-ms", "5")
+    with Flight(build, tmp_path, job, "--last", "1s", "--interval", "5ms") as f:
+        events = f.dir / "events.sonde"
+        number = lambda: events.stat().st_ino
+        first = number()
+        wait_until(lambda: number() != first, "the first cut")
+        sizes, before = [], first
+        for _ in range(4):
+            before = number()
+            wait_until(lambda before=before: number() != before, "a cut")
+            sizes.append(events.stat().st_size)
+        assert max(sizes) < 4 * min(sizes)
+        r = subprocess.run([build / "bin/sonde", "record", "--dump", str(f.job.pid)], capture_output=True, text=True,
+                           timeout=60, check=True)
+        copy = pathlib.Path(r.stdout.strip())
+        assert copy == f.frozen("asked")
+        kept = f.steps(copy)
+        assert min(kept) > 100 and len(kept) > 50
+        assert "MatMulV2" in names_in(read_timeline(build, tmp_path, copy))
+
+
+@pytest.mark.parametrize("why", ["oom", "hang"])
+def test_frozen_when_something_happens(build, tmp_path, why):
+    fault = ["--fault", "oom", "--fault-step", "20"] if why == "oom" else []
+    job = simtrain(build, "--forever", "--step-ms", "10", *fault)
+    with Flight(build, tmp_path, job, "--last", "4s" if why == "hang" else "1s") as f:
+        if why == "hang":
+            wait_until(lambda: len(f.steps(f.dir)) > 3, "steps")
+            os.kill(f.job.pid, signal.SIGSTOP)
+        copy = f.frozen(why)
+        assert not list(f.dir.glob("frozen_1_asked"))
+        tracks = read_timeline(build, tmp_path, copy)
+        assert ("out of memory" in tracks) == (why == "oom")
+        assert len(f.steps(copy)) > 3
+        # The copy is no second part of what is beside it.
+        assert json.dumps(sorted(names_in(read_timeline(build, tmp_path, f.dir)))).count("step 1\"") <= 1

@@ -35,6 +35,7 @@ static int open_activities(const struct recorder_session *session, struct consum
 	publish_written(s);
 	out->state = s;
 	out->listener = s->activities;
+	out->base = session->page->record.on ? &activities_base : NULL;
 	return 0;
 }
 

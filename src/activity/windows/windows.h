@@ -16,6 +16,8 @@
 #include <stdint.h>
 
 struct activities;
+struct base_ops;
+extern const struct base_ops activities_base; /* activity/windows/base.c, see recorder/consumer.h */
 
 struct activities *activities_new(void);
 /* For who reads a recording: windows of `sonde record` go to these ops, with their state set to arg;

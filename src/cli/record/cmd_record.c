@@ -14,6 +14,7 @@
 #include "base/mem.h"
 #include "cli/command.h"
 #include "cli/mem/msmemscope.h"
+#include "cli/record/dump.h"
 #include "cli/record/record_options.h"
 #include "launch/monitor.h"
 #include "launch/program.h"
@@ -104,6 +105,8 @@ static int run(struct launch *l)
 {
 	struct err err = {0};
 
+	if (l->o.dump)
+		return record_dump(l->cmd, &l->args, l->o.mem.config.output_dir);
 	if (record_options_finish(&l->o, &l->record, &err) < 0) {
 		command_notices(l->cmd, &l->args);
 		return command_fail(l->cmd, &err, EXIT_USAGE);
@@ -137,7 +140,8 @@ static int record_run(const struct command *cmd, int argc, char **argv)
 	return status;
 }
 
-static const char *const usage[] = {"[options] -- <program> [arguments]", NULL};
+static const char *const usage[] = {"[options] -- <program> [arguments]",
+				    "--dump [<pid> | <directory>]", NULL};
 
 static const struct args_example examples[] = {
 	{"record a training script", "sonde record -- python train.py"},
@@ -145,6 +149,9 @@ static const struct args_example examples[] = {
 	{"all ranks of a node", "sonde record -o run1 -- torchrun --nproc-per-node 8 train.py"},
 	{"each node of a Slurm job, into one shared directory",
 	 "srun sonde record -o /shared/run1 -- torchrun … train.py"},
+	{"the last minute alone, for as long as it takes; copies when something goes wrong",
+	 "sonde record --last 60s -- python train.py"},
+	{"a copy of that minute now", "sonde record --dump 4711"},
 	{"kernels and stacks of some steps",
 	 "sonde record --only kernels,stacks --steps 10-20 -- python train.py"},
 	{NULL, NULL},

@@ -17,6 +17,8 @@
 #define STACKS_NS 20000000u
 #define STACKS_MOST_NS 1000000000u
 #define DURATION_MOST_NS (86400 * 1000000000ull)
+#define LAST_MOST_NS (3600 * 1000000000ull)
+#define LAST_MAX_KIB (2u << 20)
 #define COUNTERS_MS 1000u
 #define DEVICE_KINDS                                                                               \
 	(ACTIVITY_BIT(ACTIVITY_KERNEL) | ACTIVITY_BIT(ACTIVITY_COMMUNICATION) |                    \
@@ -51,6 +53,7 @@ static void set_record(const struct record_options *o, struct session_record *r)
 	r->last_step = o->last_step;
 	r->duration_ms = (uint32_t)(o->duration_ns / 1000000);
 	r->last_s = (uint32_t)(o->last_ns / 1000000000u);
+	r->hang_s = r->last_s ? (r->last_s + 1) / 2 : 0; /* what it did before is there then */
 }
 
 int record_options_finish(struct record_options *o, struct session_record *out, struct err *err)
@@ -65,6 +68,10 @@ int record_options_finish(struct record_options *o, struct session_record *out, 
 		return err_set(err, -EINVAL, "--interval is at most 1 second");
 	if (o->duration_ns > DURATION_MOST_NS)
 		return err_set(err, -EINVAL, "--duration is at most a day");
+	if (o->last_ns > LAST_MOST_NS)
+		return err_set(err, -EINVAL, "--last is at most an hour");
+	if (o->last_ns && !c->max_kib)
+		c->max_kib = LAST_MAX_KIB;
 	if (!(o->what & PART_MEMORY)) {
 		c->dump_events = 0;
 		c->analysis = 0;
@@ -144,6 +151,16 @@ const struct opt record_option_table[] = {
 		    "as long as the job runs",
 		    "Kernels, stacks and counters for this time alone, from the start on.",
 		    .min = 1000),
+	OPTION_CALL("last", "TIME", stack_parse_seconds, AT(last_ns), "everything is kept",
+		    "A flight recorder: only about this much of the newest is kept on disk, from 1 "
+		    "second to an hour, and never more than --max-size (then 2G). A copy of it is "
+		    "frozen when memory runs out, a process crashes or the job hangs, and by "
+		    "'sonde record --dump'.",
+		    .min = 1000000),
+	OPTION_FLAG("dump", AT(dump),
+		    "Run nothing: freeze a copy of what a recording has now, beside it. Which one "
+		    "is said by a process of the job or by the recording's directory; else it is "
+		    "the newest one in ./" OUTPUT "."),
 	OPTION_CALL("interval", "TIME", stack_parse_seconds, AT(interval_ns), "0.02",
 		    "Between two samples of the Python stacks, from 1 ms to 1 s.", .min = 1000),
 	OPTION_FLAG("api", AT(api),

@@ -99,5 +99,5 @@ uint64_t resident_run_due(uint64_t now_ns)
 		start_resident(r, now_ns);
 	if (wanted && !resident.on)
 		return resident.retry_ns;
-	return now_ns + (r->last_step ? STEP_LOOK_NS : LOOK_NS);
+	return now_ns + (r->last_step || r->duration_ms ? STEP_LOOK_NS : LOOK_NS);
 }

@@ -158,6 +158,10 @@ static void *run_monitor(void *arg)
 	(void)arg;
 	atomic_store(&self.tid, (uint32_t)syscall(SYS_gettid));
 	prctl(PR_SET_NAME, "sonde-monitor");
+	if (resident_is_wanted() && lock_control()) {
+		(void)resident_run_due(guest_now()); /* before the daemon is looked for */
+		control_unlock();
+	}
 	while (!atomic_load(&self.ended) && !is_last_thread()) {
 		uint64_t now = guest_now();
 

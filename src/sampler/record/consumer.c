@@ -9,7 +9,9 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "recorder/session.h"
+#include "recorder/step_count.h"
 #include "sampler/counters/counters.h"
+#include "sampler/record/samples.h"
 #include "sampler/record/sampling.h"
 
 #define LOG_AREA "sampler"
@@ -26,7 +28,7 @@ struct state {
 	const char *dir;
 	bool terminal;
 	uint64_t begun_ns;
-	uint64_t step; /* that the job is in, of the process that is furthest */
+	struct step_count count;
 	struct sampling *sampling; /* NULL: no stacks */
 	struct counters *counters;
 	struct buf *batch; /* while a round lasts */
@@ -65,6 +67,7 @@ static int open_sampler(const struct recorder_session *session, struct consumer 
 	s->terminal = session->terminal;
 	s->begun_ns = clock_mono_ns();
 	out->state = out->listener = s;
+	out->base = s->page->record.on ? &samples_base : NULL;
 	return 0;
 }
 
@@ -74,6 +77,7 @@ static void close_sampler(void *state)
 
 	counters_stop(s->counters);
 	sampling_stop(s->sampling);
+	step_count_release(&s->count);
 	free(s);
 }
 
@@ -81,21 +85,16 @@ static void close_sampler(void *state)
 
 static void on_record(void *arg, uint32_t proc, uint32_t tid, const struct rec *r)
 {
-	const struct rec_system *e = (const struct rec_system *)r;
 	struct state *s = arg;
 
-	(void)proc;
 	(void)tid;
-	if (r->type != REC_SYSTEM)
-		return;
-	if ((e->kind == SYSTEM_STEP || e->kind == SYSTEM_DETECTED_STEP) && e->value >= s->step)
-		s->step = e->value + 1;
+	(void)step_count_record(&s->count, proc, r);
 }
 
 static bool is_in_steps(const struct state *s)
 {
 	const struct session_record *r = &s->page->record;
-	uint64_t step = s->step ? s->step : 1;
+	uint64_t step = s->count.step ? s->count.step : 1;
 
 	return !r->last_step || (step + 1 >= r->first_step && step <= r->last_step);
 }
@@ -202,6 +201,17 @@ static void add_stacks(const struct state *s, struct buf *text)
 			 (unsigned long long)got.dropped);
 }
 
+static void add_advice(const struct state *s, struct buf *text)
+{
+	bool memory = atomic_load(&s->page->want) & WANT_ALLOC, kernels = s->page->record.kinds;
+
+	buf_addf(text, "sonde record: now look at it: sonde timeline %s\n", s->dir);
+	if (memory || kernels)
+		buf_addf(text, "sonde record: or ask that directory: %s%s%s\n",
+			 memory ? "sonde mem leaks, sonde mem peak" : "",
+			 memory && kernels ? ", " : "", kernels ? "sonde activity summary" : "");
+}
+
 static void report(void *state, const struct consumer_report *now)
 {
 	struct state *s = state;
@@ -214,11 +224,7 @@ static void report(void *state, const struct consumer_report *now)
 	if (s->sampling)
 		add_stacks(s, &text);
 	if (now->events || s->sampling || s->counters)
-		buf_addf(&text,
-			 "sonde record: now look at it: sonde timeline %s\n"
-			 "sonde record: or ask: sonde mem leaks, sonde mem peak, sonde activity "
-			 "summary; all take that directory.\n",
-			 s->dir);
+		add_advice(s, &text);
 	session_say(s->page, s->terminal, &text, false);
 	buf_release(&text);
 }

@@ -14,6 +14,8 @@
 #define SAMPLES_MAX_FRAMES (1u << 20) /* distinct ones; stacks with more are counted, and cut */
 
 struct samples;
+struct base_ops;
+extern const struct base_ops samples_base; /* sampler/record/base.c, see recorder/consumer.h */
 
 struct samples_counts {
 	uint64_t samples; /* of threads, whether they have changed or not */

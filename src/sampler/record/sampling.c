@@ -83,12 +83,15 @@ static bool hand_over(struct sampling *s, bool *out_wanted)
 	return go_on;
 }
 
-static void sleep_until(uint64_t ns)
+/* Or until it is to stop. */
+static void sleep_until(struct sampling *s, uint64_t ns)
 {
 	struct timespec t = {(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};
 
-	while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL) == EINTR)
+	pthread_mutex_lock(&s->lock);
+	while (!s->stop && pthread_cond_timedwait(&s->changed, &s->lock, &t) != ETIMEDOUT)
 		;
+	pthread_mutex_unlock(&s->lock);
 }
 
 static uint64_t own_cpu_ns(void)
@@ -123,7 +126,7 @@ static void sample(struct sampling *s)
 			samples_end_all(s->samples, clock_mono_ns(), &s->made);
 		before = wanted;
 		if (!wanted) {
-			sleep_until(clock_mono_ns() + REST_NS);
+			sleep_until(s, clock_mono_ns() + REST_NS);
 			next_ns = clock_mono_ns();
 			continue;
 		}
@@ -133,7 +136,7 @@ static void sample(struct sampling *s)
 		next_ns += rest_ns > s->interval_ns ? rest_ns : s->interval_ns;
 		if (next_ns < now_ns)
 			next_ns = now_ns;
-		sleep_until(next_ns);
+		sleep_until(s, next_ns);
 	}
 }
 
@@ -156,7 +159,9 @@ static void run_sampling(void *arg)
 	s->samples = samples_new();
 	s->targets = targets_new(&o);
 	sample(s);
+	python_take_turn();
 	targets_free(s->targets);
+	python_give_turn();
 	samples_free(s->samples);
 	buf_release(&s->made);
 	pthread_mutex_lock(&s->lock);
@@ -167,12 +172,21 @@ static void run_sampling(void *arg)
 
 struct sampling *sampling_start(pid_t root, uint32_t interval_us)
 {
+	static bool watches_forks;
 	struct sampling *s = xcalloc(1, sizeof(*s));
+	pthread_condattr_t attr;
 
+	/* A copy of the recorder must not find locks that our thread has taken. */
+	if (!watches_forks)
+		watches_forks =
+			pthread_atfork(python_take_turn, python_give_turn, python_give_turn) == 0;
 	s->root = root;
 	s->interval_ns = interval_us * 1000ull;
 	pthread_mutex_init(&s->lock, NULL);
-	pthread_cond_init(&s->changed, NULL);
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&s->changed, &attr);
+	pthread_condattr_destroy(&attr);
 	if (background_run("Python stacks", run_sampling, s) == 0)
 		return s;
 	free(s);
@@ -211,10 +225,11 @@ void sampling_stop(struct sampling *s)
 
 	if (!s)
 		return;
-	clock_gettime(CLOCK_REALTIME, &until);
+	clock_gettime(CLOCK_MONOTONIC, &until);
 	until.tv_sec++;
 	pthread_mutex_lock(&s->lock);
 	s->stop = true;
+	pthread_cond_broadcast(&s->changed);
 	while (!s->ended && pthread_cond_timedwait(&s->changed, &s->lock, &until) != ETIMEDOUT)
 		;
 	bool ended = s->ended;

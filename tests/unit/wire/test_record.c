@@ -167,7 +167,7 @@ TEST(record, unknown_types)
 		CHECK(rec_check(&r.head, sizeof(r)) == (type == REC_ALLOC || type == REC_HEAP ||
 							type == REC_OOM || type == REC_ACCESS ||
 							type == REC_MONITOR || type == REC_MAP ||
-							type == REC_LAUNCH));
+							type == REC_LAUNCH || type == REC_COUNTER));
 	}
 }
 
