@@ -176,7 +176,8 @@ static int take_activity(void *arg, const struct activity *a)
 		e.flow_end = device;
 	}
 	if (a->kind == ACTIVITY_MARKER && timeline_step_number(e.name))
-		timeline_note_step(s->t, timeline_step_number(e.name), a->start_ns, a->end_ns);
+		timeline_note_step(s->process, timeline_step_number(e.name), a->start_ns,
+				   a->end_ns);
 	struct timeline_track *k = device ? device_track(s, a) : host_track(s, a);
 	if (activity_is_instant(a))
 		timeline_instant(k, a->start_ns, &e);

@@ -196,26 +196,44 @@ static int note_event(void *arg, uint64_t offset, const char *text, size_t len)
 	return 0;
 }
 
+/* Times are taken for those of the wall clock: what is farther off is no time. */
+static bool is_base(const json_t *v)
+{
+	return json_is_integer(v) && llabs(json_integer_value(v)) <= INT64_MAX / 4;
+}
+
+bool chrome_source_base(const char *key, size_t key_len, const char *text, size_t len,
+			int64_t *out_ns)
+{
+	bool named = key_len == 19 && !memcmp(key, "baseTimeNanoseconds", 19), found;
+	bool other = key_len == 9 && !memcmp(key, "otherData", 9) && !*out_ns;
+
+	if (!named && !other)
+		return false;
+	json_t *v = json_loadb(text, len, JSON_DECODE_ANY, NULL);
+	const json_t *start = named ? v : json_object_get(v, "start_realtime_ns");
+	found = is_base(start);
+	if (found)
+		*out_ns = json_integer_value(start);
+	json_decref(v);
+	return found;
+}
+
 static int note_member(void *arg, const char *key, size_t key_len, const char *text, size_t len)
 {
 	struct chrome_source *s = arg;
-	json_t *v = json_loadb(text, len, JSON_DECODE_ANY, NULL), *start;
 
-	if (key_len == 19 && !memcmp(key, "baseTimeNanoseconds", 19) && json_is_integer(v)) {
-		s->base_ns = json_integer_value(v);
+	if (chrome_source_base(key, key_len, text, len, &s->base_ns)) {
 		s->has_base = true;
-	} else if (key_len == 15 && !memcmp(key, "distributedInfo", 15)) {
+		return 0;
+	}
+	json_t *v = json_loadb(text, len, JSON_DECODE_ANY, NULL);
+	if (key_len == 15 && !memcmp(key, "distributedInfo", 15)) {
 		const json_t *rank = json_object_get(v, "rank");
 
 		if (json_is_integer(rank) && json_integer_value(rank) >= 0 &&
 		    json_integer_value(rank) < 1 << 24)
 			s->rank = (int32_t)json_integer_value(rank);
-	} else if (key_len == 9 && !memcmp(key, "otherData", 9)) {
-		start = json_object_get(v, "start_realtime_ns");
-		if (json_is_integer(start) && !s->has_base) {
-			s->base_ns = json_integer_value(start);
-			s->has_base = true;
-		}
 	}
 	json_decref(v);
 	return 0;
@@ -373,7 +391,7 @@ static void put_event(struct chrome_source *s, const struct trace_event *e, json
 		uint64_t step = timeline_step_number(out.name);
 
 		if (step)
-			timeline_note_step(s->t, step, ns,
+			timeline_note_step(s->processes[thread->process].process, step, ns,
 					   ns + (uint64_t)(e->dur_ns > 0 ? e->dur_ns : 0));
 		out.flow_end = s->processes[thread->process].is_device;
 		if (correlation && cat && (out.flow_end || !strncmp(cat, "cuda_", 5)))
@@ -439,16 +457,14 @@ static int expand_file(const char *output, int fd, struct err *err)
 	return to;
 }
 
-static int open_text(struct chrome_source *s, struct err *err)
+int chrome_source_open(const char *path, const char *beside, struct err *err)
 {
 	unsigned char magic[2] = {0};
+	int fd = fs_open(path, O_RDONLY, 0, err);
 
-	s->fd = fs_open(s->from->path, O_RDONLY, 0, err);
-	if (s->fd < 0)
-		return s->fd;
-	if (fs_read_at(s->fd, magic, 2, 0) == 2 && magic[0] == 0x1f && magic[1] == 0x8b)
-		s->fd = expand_file(s->t->o.path, s->fd, err);
-	return s->fd < 0 ? s->fd : 0;
+	if (fd >= 0 && fs_read_at(fd, magic, 2, 0) == 2 && magic[0] == 0x1f && magic[1] == 0x8b)
+		fd = expand_file(beside, fd, err);
+	return fd;
 }
 
 static void release_source(struct chrome_source *s)
@@ -475,8 +491,10 @@ int timeline_read_chrome(struct timeline *t, const struct timeline_source *from,
 	struct chrome_scan_sink sink = {note_event, note_member, &s};
 	struct chrome_scan_result found = {0};
 	struct err why = {0};
-	int r = open_text(&s, err);
+	int r;
 
+	s.fd = chrome_source_open(from->path, t->o.path, err);
+	r = s.fd < 0 ? s.fd : 0;
 	if (r == 0 && (r = chrome_scan(s.fd, &sink, &found, &why)) < 0)
 		err_set(err, r, "'%s': %s", from->path, why.text);
 	if (r == 0 && !s.nevents)

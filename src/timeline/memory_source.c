@@ -120,10 +120,10 @@ static void put_steps(struct memory_source *s, const struct block_change *c, uin
 		return;
 	if (c->step_ended) {
 		timeline_end(step_track(p), time_ns);
-		timeline_note_step(s->t, c->step_ended, 0, time_ns);
+		timeline_note_step(p, c->step_ended, 0, time_ns);
 	}
 	if (c->step_begun) {
-		timeline_note_step(s->t, c->step_begun, time_ns, 0);
+		timeline_note_step(p, c->step_begun, time_ns, 0);
 		n = snprintf(name, sizeof(name), "step %u", c->step_begun);
 		timeline_begin(step_track(p), time_ns,
 			       &(struct timeline_event){.name = intern(name, (size_t)n),

@@ -19,6 +19,7 @@
 struct timeline;
 struct timeline_process;
 struct timeline_track;
+struct timeline_clocks;
 
 struct timeline_options {
 	const char *path;
@@ -30,6 +31,8 @@ struct timeline_options {
 	/* Ranks that are wanted; NULL: all processes. */
 	const bool *ranks;
 	size_t nranks;
+	/* Of several hosts: whose clocks are put on one; NULL: times are as they are. Borrowed. */
+	const struct timeline_clocks *clocks;
 };
 
 struct timeline_counts {
@@ -103,7 +106,8 @@ void timeline_begin(struct timeline_track *k, uint64_t time_ns, const struct tim
 void timeline_end(struct timeline_track *k, uint64_t time_ns);
 
 /* A step of a process began, ended, or both (else 0). */
-void timeline_note_step(struct timeline *t, uint64_t number, uint64_t start_ns, uint64_t end_ns);
+void timeline_note_step(struct timeline_process *p, uint64_t number, uint64_t start_ns,
+			uint64_t end_ns);
 /* The number in "ProfilerStep#12", as PyTorch's profiler and traces of steps have it; 0: no step. */
 uint64_t timeline_step_number(const char *name);
 
