@@ -23,6 +23,8 @@
 #include "timeline/timeline_impl.h"
 
 #define COPY_BYTES (256u << 10)
+#define TRACE_STEPS "steps" /* a thread of our traces */
+#define FOREIGN_DEVICES 500 /* behind those that are numbered */
 
 /* A pid of the trace: a process, or one of its devices. */
 struct trace_process {
@@ -291,12 +293,15 @@ static struct timeline_track *track_of(struct chrome_source *s, struct trace_thr
 		where.kind = TRACK_COUNTER;
 		where.id = XXH3_64bits(k->name, strlen(k->name)) + (uint64_t)p->pid;
 	} else if (p->is_device) {
-		where.group = GROUP_FILE;
-		where.number = p->number;
+		where.group = GROUP_DEVICE;
+		where.number = FOREIGN_DEVICES + p->number;
 		const char *label = p->labels && !strncmp(p->labels, "GPU ", 4) ? p->labels
 				    : p->name					? p->name
 										: "device";
 		where.group_name = intern(label, strlen(label));
+	} else if (k->name && !strcmp(k->name, TRACE_STEPS)) {
+		where.group = GROUP_NONE;
+		return k->track = timeline_track(p->process, &where, "traced steps");
 	} else {
 		where.group = k->is_python ? GROUP_PYTHON : GROUP_HOST;
 		where.order = 1;

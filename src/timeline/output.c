@@ -22,7 +22,6 @@ static int32_t process_order(const struct timeline_process *p)
 static const char *const group_names[] = {
 	[GROUP_DEVICE] = "device", [GROUP_MEMORY] = "memory", [GROUP_HOST] = "host",
 	[GROUP_MARKS] = "marks",   [GROUP_PYTHON] = "Python", [GROUP_COUNTERS] = "counters",
-	[GROUP_FILE] = "trace",
 };
 
 /* What a Chrome trace says about itself; HTA wants to know the rank, of which a file has one. */

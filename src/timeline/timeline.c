@@ -83,6 +83,12 @@ static void name_process(const struct timeline_process *p, const char *command, 
 		buf_addf(out, "%s · ", p->host);
 	buf_addf(out, "pid %u", p->pid);
 	if (command && *command) {
+		/* of a path the program alone: names are cut where tracks begin */
+		const char *end = command + strcspn(command, " ");
+
+		for (const char *at = command; at < end; at++)
+			if (*at == '/' && at + 1 < end)
+				command = at + 1;
 		size_t len = strlen(command);
 
 		buf_add_str(out, " · ");

@@ -67,7 +67,6 @@ enum timeline_group {
 	GROUP_MARKS,
 	GROUP_PYTHON,
 	GROUP_COUNTERS,
-	GROUP_FILE, /* `number`: processes of a trace of others */
 };
 
 struct timeline_place {
