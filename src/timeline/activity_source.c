@@ -207,13 +207,21 @@ static int take_activity(void *arg, const struct activity *a)
 	return 0;
 }
 
-static int skip_activity(void *arg, const struct activity *a)
-{
-	uint64_t *pid = arg;
+struct identity {
+	struct activity_about about;
+	uint32_t pid; /* of the first call that has one */
+};
 
-	if (a->pid && !*pid)
-		*pid = a->pid;
-	return 0;
+/* Reads no farther than it needs to: names of files have both, and a DB has its rank before all else;
+ * of Jsonl it is in the last line. */
+static int find_identity(void *arg, const struct activity *a)
+{
+	struct identity *who = arg;
+
+	if (a->pid && !who->pid)
+		who->pid = a->pid;
+	return (who->about.pid || who->pid) &&
+	       (who->about.rank >= 0 || !strcmp(who->about.format, "DB"));
 }
 
 static void release_source(struct activity_source *s)
@@ -287,21 +295,21 @@ int timeline_read_recorded(struct timeline *t, const struct timeline_source *fro
 int timeline_read_activities(struct timeline *t, const struct timeline_source *from,
 			     struct buf *notes, struct err *err)
 {
-	struct activity_about who = {.rank = -1}, about = {.rank = -1};
+	struct identity who = {.about = {.rank = -1}};
+	struct activity_about about = {.rank = -1};
 	struct activity_source s = {.t = t};
-	uint64_t pid = 0;
-	int r = activity_read(from->path, skip_activity, &pid, &who, err);
+	int r = activity_read(from->path, find_identity, &who, &who.about, err);
 
-	if (r == 0)
-		s.process = timeline_process(t, from->host, who.pid ? who.pid : (uint32_t)pid,
-					     who.rank, NULL);
-	if (r == 0 && s.process)
+	if (r >= 0)
+		s.process = timeline_process(t, from->host, who.about.pid ? who.about.pid : who.pid,
+					     who.about.rank, NULL);
+	if (r >= 0 && s.process)
 		r = activity_read(from->path, take_activity, &s, &about, err);
 	if (about.lost)
 		buf_addf(notes, "%llu activities of process %u are missing.\n",
-			 (unsigned long long)about.lost, who.pid);
-	activity_about_release(&who);
+			 (unsigned long long)about.lost, who.about.pid ? who.about.pid : who.pid);
+	activity_about_release(&who.about);
 	activity_about_release(&about);
 	release_source(&s);
-	return r;
+	return r < 0 ? r : 0;
 }

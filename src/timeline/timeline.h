@@ -19,6 +19,7 @@
 struct timeline;
 struct timeline_process;
 struct timeline_track;
+struct timeline_clocks;
 
 struct timeline_options {
 	const char *path;
@@ -31,6 +32,8 @@ struct timeline_options {
 	const bool *ranks;
 	size_t nranks;
 	struct explain *explain; /* counts what is shown; NULL: nobody does (timeline/explain.h) */
+	/* Of several hosts: whose clocks are put on one; NULL: times are as they are. Borrowed. */
+	const struct timeline_clocks *clocks;
 };
 
 struct timeline_counts {
@@ -65,7 +68,6 @@ enum timeline_group {
 	GROUP_MARKS,
 	GROUP_PYTHON,
 	GROUP_COUNTERS,
-	GROUP_FILE, /* `number`: processes of a trace of others */
 };
 
 struct timeline_place {

@@ -124,9 +124,10 @@ static void fit_limits(struct limits *s, double to, int64_t base, struct clock_l
 	double best = find_largest(s, ROOM, 0, -steepest, steepest), slopes[2], low[2], high[2];
 	double room = measure(s, ROOM, 0, best);
 
-	if (room < 0) { /* twice what is missing: the truth is off the line, too */
+	if (room <
+	    0) { /* the truth is as far off on the other side of a span as the line on this */
 		out->bent_ns = (int64_t)ceil(-room / 2);
-		s->widen = -room;
+		s->widen = -room * 1.5;
 	}
 	slopes[0] = find_edge(s, best, -steepest);
 	slopes[1] = find_edge(s, best, steepest);
@@ -135,7 +136,8 @@ static void fit_limits(struct limits *s, double to, int64_t base, struct clock_l
 	double start = (low[0] + high[0]) / 2, end = (low[1] + high[1]) / 2;
 	out->offset_ns = base + (int64_t)llround(start);
 	out->drift = to > 0 ? (end - start) / to / 1e9 : 0;
-	out->bound_ns = (int64_t)ceil(fmax(high[0] - low[0], high[1] - low[1]) / 2) + 1;
+	out->bound_ns =
+		(int64_t)ceil(fmax(high[0] - low[0], high[1] - low[1]) / 2) + 1 + out->bent_ns;
 }
 
 bool clock_fit(const struct clock_span *spans, size_t n, int64_t from_ns, int64_t to_ns,

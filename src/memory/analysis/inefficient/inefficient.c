@@ -189,7 +189,8 @@ static struct site *site_of(struct sites *s, const struct block *block, enum ine
 static void site_add(struct site *s, const struct block *block, const struct wait *w)
 {
 	if (s->blocks < EXAMPLES)
-		s->examples[s->blocks] = (struct example){block->key, block->ptr, block->bytes, *w};
+		s->examples[s->blocks] =
+			(struct example){block->key, block->ptr, block->bytes, block->time_ns, *w};
 	s->blocks++;
 	s->bytes += block->bytes;
 	s->weight += (double)block->bytes * w->calls;

@@ -89,7 +89,7 @@ struct mark {
 };
 
 struct example {
-	uint64_t key, ptr, bytes;
+	uint64_t key, ptr, bytes, time_ns;
 	struct wait wait;
 };
 
