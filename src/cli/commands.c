@@ -47,6 +47,7 @@ const struct command *const commands[] = {
 	&cmd_activity_show,
 	&cmd_activity_export,
 	&cmd_timeline,
+	&cmd_report,
 	&cmd_recorder,
 	&cmd_bugreport,
 	&cmd_help,
