@@ -51,6 +51,7 @@ const struct command *const commands[] = {
 	&cmd_activity_export,
 	&cmd_timeline,
 	&cmd_record,
+	&cmd_report,
 	&cmd_recorder,
 	&cmd_bugreport,
 	&cmd_help,
