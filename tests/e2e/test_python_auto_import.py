@@ -131,6 +131,28 @@ def test_not_while_a_module_is_searched_for(record, python):
     assert r.stdout == b"True\n" and r.stderr == b"", r.stderr
 
 
+@pytest.mark.parametrize("python", one_per_minor(oldest=9, newest=9))
+def test_a_module_is_searched_for_for_long(record, python):
+    """As on a slow file system: the tries do not run out, and cost little."""
+    code = """
+import sys, time
+class Slow:
+    def find_spec(self, name, path=None, target=None):
+        until = time.monotonic() + 7
+        while name == "json" and time.monotonic() < until:
+            time.sleep(0.001)
+sys.meta_path.insert(0, Slow())
+import json
+for _ in range(1000):
+    if "msmemscope" in sys.modules:
+        break
+    time.sleep(0.01)
+print("msmemscope" in sys.modules)
+"""
+    r = run(record, python, "--analysis=decompose", code=code)
+    assert r.stdout == b"True\n"
+
+
 @pytest.mark.parametrize("python", one_per_minor(oldest=8, extensions=False))
 def test_the_job_is_the_same(record, python):
     """Exceptions, exit status, output, a half-finished import: as without us."""
