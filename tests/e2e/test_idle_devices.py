@@ -184,6 +184,7 @@ def test_the_rank_that_the_others_wait_for(node, packages):
         for rank in answer["ranks"]:
             check_planted(node, rank)
     text = sonde(node, "activity", "summary", *hosts)
+    assert " points: rank 1 (" in text and " of them) and 2 others wait for their data loaders: " in text
     assert "Rank 1 is the slowest" in text and ") it waits for its data loader: " in text
 
 
