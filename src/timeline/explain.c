@@ -12,7 +12,6 @@
 /* Allocations that a recording of memory reports have no length. Those that follow each other this
  * quickly are one piece of work. */
 #define BURST_NS 200000
-#define BURST_NAME "driver allocations"
 
 struct explained {
 	const char *host;
@@ -181,7 +180,7 @@ void explain_step(struct explain *e, const struct timeline_process *p, uint64_t 
 static void end_burst(struct explained *x)
 {
 	if (x->burst_last_ns > x->burst_ns)
-		host_work_add(&x->work, x->pid, HOST_CALL, BURST_NAME, x->burst_ns,
+		host_work_add(&x->work, x->pid, HOST_CALL, HOST_ALLOCATIONS, x->burst_ns,
 			      x->burst_last_ns);
 }
 
