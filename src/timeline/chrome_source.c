@@ -507,10 +507,14 @@ static int put_events(struct chrome_source *s, struct err *err)
 
 /* --- files --- */
 
-/* The text of a compressed file, in one without a name beside the output. */
+/* The text of a compressed file, in one without a name beside the output; if that is no file, where
+ * temporary files are. */
 static int expand_file(const char *output, int fd, struct err *err)
 {
-	char *path = xasprintf("%s.%d.tmp", output, (int)getpid());
+	const char *tmp = getenv("TMPDIR");
+	char *path = fs_is_stream(output) ? xasprintf("%s/sonde-timeline.%d.tmp",
+						      tmp && *tmp ? tmp : "/tmp", (int)getpid())
+					  : xasprintf("%s.%d.tmp", output, (int)getpid());
 	int to = fs_open(path, O_CREAT | O_EXCL | O_RDWR, 0600, err), n = 0;
 	gzFile gz = gzdopen(fd, "rb");
 	struct buf b = {0};
@@ -522,7 +526,7 @@ static int expand_file(const char *output, int fd, struct err *err)
 
 		if (r < 0) {
 			close(to);
-			to = err_sys(err, r, "cannot write a temporary file beside the output");
+			to = err_sys(err, r, "cannot write a temporary file");
 		}
 	}
 	if (gz)

@@ -12,7 +12,6 @@
 /* Allocations that a recording of memory reports have no length. Those that follow each other this
  * quickly are one piece of work. */
 #define BURST_NS 200000
-#define BURST_NAME "driver allocations"
 
 struct explained {
 	const char *host;
@@ -33,6 +32,7 @@ struct explain {
 	uint64_t from_ns, to_ns;
 	struct explained **list; /* in the order of the timeline's processes */
 	size_t n, cap;
+	struct buf name;
 };
 
 struct explain *explain_new(uint64_t from_ns, uint64_t to_ns)
@@ -88,36 +88,77 @@ static enum host_kind kind_of(enum timeline_role role)
 	return role == ROLE_PYTHON ? HOST_PYTHON : role == ROLE_CALL ? HOST_CALL : HOST_RANGE;
 }
 
-static const char *name_of(const struct timeline_event *event)
+static enum timeline_role role_of(const struct timeline_event *event)
 {
-	return event->full_name ? event->full_name : event->name;
+	if (!event->role && event->category && !strcmp(event->category, "python_function"))
+		return ROLE_PYTHON;
+	return event->role;
 }
 
-void explain_slice(struct explain *e, const struct timeline_process *p, uint64_t start_ns,
-		   uint64_t end_ns, const struct timeline_event *event)
+static uint64_t thread_of(const struct timeline_track *k, const struct timeline_event *event)
 {
-	if (event->role == ROLE_NONE)
-		return;
-	struct explained *x = explained_of(e, p);
+	return event->thread ? event->thread : k->where.id;
+}
 
-	if (event->role <= ROLE_COPY)
+static const struct chrome_arg *find_arg(const struct timeline_event *event, const char *key)
+{
+	for (unsigned i = 0; i < event->nargs; i++)
+		if (!strcmp(event->args[i].key, key))
+			return &event->args[i];
+	return NULL;
+}
+
+/* Until the next call. */
+static const char *name_of(struct explain *e, const struct timeline_event *event)
+{
+	const struct chrome_arg *file = NULL, *line;
+
+	if (event->full_name)
+		return event->full_name;
+	if (role_of(event) == ROLE_PYTHON)
+		file = find_arg(event, "file");
+	if (!file || file->type != CHROME_TEXT || !*file->text)
+		return event->name;
+	line = find_arg(event, "line");
+	buf_clear(&e->name);
+	buf_addf(&e->name, "%s(%lld): %s", file->text,
+		 line && line->type == CHROME_INT ? (long long)line->i : 0, event->name);
+	return buf_str(&e->name);
+}
+
+void explain_slice(struct explain *e, struct timeline_track *k, uint64_t start_ns, uint64_t end_ns,
+		   const struct timeline_event *event)
+{
+	enum timeline_role role = role_of(event);
+
+	if (role == ROLE_NONE)
+		return;
+	struct explained *x = explained_of(e, k->process);
+
+	if (role <= ROLE_COPY)
 		add_work(x, start_ns, end_ns, event);
 	else
-		host_work_add(&x->work, event->thread, kind_of(event->role), name_of(event),
+		host_work_add(&x->work, thread_of(k, event), kind_of(role), name_of(e, event),
 			      start_ns, end_ns);
 }
 
-void explain_begin(struct explain *e, const struct timeline_process *p, uint64_t time_ns,
+/* A track has slices without ends of one thread. */
+void explain_begin(struct explain *e, struct timeline_track *k, uint64_t time_ns,
 		   const struct timeline_event *event)
 {
-	host_work_begin(&explained_of(e, p)->work, event->thread, kind_of(event->role),
-			name_of(event), time_ns);
+	enum timeline_role role = role_of(event);
+
+	if (role <= ROLE_COPY)
+		return;
+	k->thread = thread_of(k, event);
+	host_work_begin(&explained_of(e, k->process)->work, k->thread, kind_of(role),
+			name_of(e, event), time_ns);
 }
 
-void explain_end(struct explain *e, const struct timeline_process *p, uint64_t thread,
-		 uint64_t time_ns)
+void explain_end(struct explain *e, struct timeline_track *k, uint64_t time_ns)
 {
-	host_work_end(&explained_of(e, p)->work, thread, time_ns);
+	if (k->thread)
+		host_work_end(&explained_of(e, k->process)->work, k->thread, time_ns);
 }
 
 void explain_step(struct explain *e, const struct timeline_process *p, uint64_t number,
@@ -139,7 +180,7 @@ void explain_step(struct explain *e, const struct timeline_process *p, uint64_t 
 static void end_burst(struct explained *x)
 {
 	if (x->burst_last_ns > x->burst_ns)
-		host_work_add(&x->work, x->pid, HOST_CALL, BURST_NAME, x->burst_ns,
+		host_work_add(&x->work, x->pid, HOST_CALL, HOST_ALLOCATIONS, x->burst_ns,
 			      x->burst_last_ns);
 }
 
@@ -254,8 +295,10 @@ void explain_free(struct explain *e)
 		free(x->seen);
 		free(x);
 	}
-	if (e)
-		free(e->list);
+	if (!e)
+		return;
+	free(e->list);
+	buf_release(&e->name);
 	free(e);
 }
 

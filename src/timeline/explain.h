@@ -19,12 +19,11 @@ void explain_free(struct explain *e); /* may be NULL */
 
 /* --- of timeline.c --- */
 
-void explain_slice(struct explain *e, const struct timeline_process *p, uint64_t start_ns,
-		   uint64_t end_ns, const struct timeline_event *event);
-void explain_begin(struct explain *e, const struct timeline_process *p, uint64_t time_ns,
+void explain_slice(struct explain *e, struct timeline_track *k, uint64_t start_ns, uint64_t end_ns,
 		   const struct timeline_event *event);
-void explain_end(struct explain *e, const struct timeline_process *p, uint64_t thread,
-		 uint64_t time_ns);
+void explain_begin(struct explain *e, struct timeline_track *k, uint64_t time_ns,
+		   const struct timeline_event *event);
+void explain_end(struct explain *e, struct timeline_track *k, uint64_t time_ns);
 /* start_ns or end_ns is 0 where the other moment is another call. */
 void explain_step(struct explain *e, const struct timeline_process *p, uint64_t number,
 		  uint64_t start_ns, uint64_t end_ns);

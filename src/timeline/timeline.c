@@ -258,7 +258,7 @@ void timeline_slice(struct timeline_track *k, uint64_t start_ns, uint64_t end_ns
 	if (!is_inside(k->t, start_ns, end_ns))
 		return;
 	if (k->t->o.explain)
-		explain_slice(k->t->o.explain, k->process, start_ns, end_ns, e);
+		explain_slice(k->t->o.explain, k, start_ns, end_ns, e);
 	lanes_put(k, start_ns, end_ns, e);
 }
 
@@ -305,10 +305,8 @@ void timeline_begin(struct timeline_track *k, uint64_t time_ns, const struct tim
 	struct timeline *t = k->t;
 
 	time_ns = common_time(k->process, time_ns);
-	if (t->o.explain && e->role) {
-		explain_begin(t->o.explain, k->process, time_ns, e);
-		k->thread = e->thread;
-	}
+	if (t->o.explain)
+		explain_begin(t->o.explain, k, time_ns, e);
 	if (time_ns < t->o.from_ns && k->nearly < LANE_DEPTH) {
 		if (!k->early)
 			k->early = xcalloc(LANE_DEPTH, sizeof(*k->early));
@@ -331,8 +329,8 @@ static void end_open(struct timeline_track *k, uint64_t time_ns)
 {
 	struct timeline *t = k->t;
 
-	if (t->o.explain && k->thread)
-		explain_end(t->o.explain, k->process, k->thread, time_ns);
+	if (t->o.explain)
+		explain_end(t->o.explain, k, time_ns);
 	if (k->not_begun) {
 		k->not_begun--;
 		return;

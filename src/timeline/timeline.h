@@ -105,11 +105,12 @@ struct timeline_event {
 	unsigned track_args; /* of these, the last ones: what the names of tracks say, too */
 	uint64_t flow; /* arrows connect events of the same number; 0: none */
 	bool flow_end; /* the arrow ends here */
-	enum timeline_role role;
+	enum timeline_role role; /* ROLE_NONE: as the category says, if that is "python_function" */
 	uint32_t device; /* of work */
-	uint64_t thread; /* of the host: its number */
-	const char
-		*full_name; /* of a function: "FILE(LINE): NAME"; NULL: as it is shown; interned */
+	uint64_t thread; /* of the host: its number; 0: that of the track's place */
+	/* Of a function: "FILE(LINE): NAME", interned. NULL: as it is shown, with its arguments "file"
+	 * and "line" if there are. */
+	const char *full_name;
 };
 
 /* Slices that do not nest get a track beside it. */

@@ -5,6 +5,7 @@ within TOLERANCE of it, and name none in a healthy job."""
 
 import collections
 import contextlib
+import gzip
 import json
 import pathlib
 import subprocess
@@ -183,6 +184,7 @@ def test_the_rank_that_the_others_wait_for(node, packages):
         for rank in answer["ranks"]:
             check_planted(node, rank)
     text = sonde(node, "activity", "summary", *hosts)
+    assert " points: rank 1 (" in text and " of them) and 2 others wait for their data loaders: " in text
     assert "Rank 1 is the slowest" in text and ") it waits for its data loader: " in text
 
 
@@ -218,3 +220,53 @@ def test_files_of_a_monitor_and_a_trace_of_stacks(node, packages):
     assert only["idle"]["ranks_without_python"] == 1 and only["idle"]["python_share"] == 0
     text = sonde(node, "timeline", "--explain", out)
     assert "No Python is known of rank 0" in text
+
+
+def kineto(path, rank, late_us):
+    """A trace of PyTorch's profiler, with its cut paths: a step of 10 ms computes for 4 ms, `late_us` late."""
+    us = lambda **e: dict(ph="X", pid=900 + rank, tid=900 + rank, args={}, **e)
+    events = [dict(ph="M", name="process_labels", pid=rank, tid=0, args=dict(labels=f"GPU {rank}"))]
+    for step in range(3):
+        at = step * 10000
+        events += [
+            us(cat="user_annotation", name=f"ProfilerStep#{step + 1}", ts=at, dur=10000),
+            us(cat="python_function", name="train.py(18): train", ts=at, dur=9900),
+            us(cat="python_function", name="torch/utils/data/dataloader.py(628): __next__", ts=at, dur=late_us),
+            us(cat="cpu_op", name="aten::item", ts=at + 9000, dur=500),
+            us(cat="cuda_runtime", name="cudaLaunchKernel", ts=at + late_us, dur=10),
+            us(cat="kernel", name="gemm", ts=at + late_us, dur=4000)
+            | dict(pid=rank, tid=7, args=dict(stream=7, device=rank)),
+            us(cat="kernel", name="ncclDevKernel_AllReduce", ts=at + late_us + 4000, dur=5000 - late_us)
+            | dict(pid=rank, tid=8, args=dict(stream=8, device=rank)),
+        ]
+    info = dict(rank=rank, world_size=2)
+    trace = dict(traceEvents=events, distributedInfo=info, baseTimeNanoseconds=1794723775 * 10**9)
+    path.write_bytes(gzip.compress(json.dumps(trace).encode()))
+    return path
+
+
+def test_traces_of_pytorchs_profiler(build, tmp_path):
+    """Exactly, to the nanosecond; a user without rights beside /dev/null can read compressed ones."""
+    files = [kineto(tmp_path / f"rank{rank}.json.gz", rank, late) for rank, late in ((0, 100), (1, 3000))]
+    words = [build / "bin/sonde", "timeline", "--explain", "--json", *files]
+    r = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    assert r.returncode == 0, r.stderr
+    answer = json.loads(r.stdout)
+    assert (answer["slowest"]["verdict"], answer["slowest"]["rank"]) == ("others wait", 1)
+    assert answer["idle"]["slowest"]["why"] == "data loader"
+    for rank, late in ((0, 100), (1, 3000)):
+        sums = collections.Counter()
+        for reason in answer["ranks"][rank]["idle"]["reasons"]:
+            sums[reason["why"]] += reason["ns"] // 3000
+        assert sums == {"data loader": late, "synchronisation": 500, "python": 400, "unknown": 100}
+    found = {(x["why"], x["what"], x["where"]) for x in answer["idle"]["reasons"]}
+    assert ("data loader", "__next__ (torch/utils/data/dataloader.py:628)", "train (train.py:18)") in found
+    waits = answer["waiting"]
+    assert (waits["rank"], waits["waiting_ns"], waits["communication_ns"]) == (1, 3 * 2900000, 3 * 6900000)
+    steps = subprocess.run([*words, "--steps=2-3"], capture_output=True, text=True, timeout=60)
+    assert [len(x["steps"]) for x in json.loads(steps.stdout)["ranks"]] == [2, 2]
+    # nothing to explain
+    nothing = tmp_path / "host.json"
+    nothing.write_text('{"traceEvents": [{"ph": "X", "name": "f", "pid": 1, "tid": 1, "ts": 1, "dur": 2}]}')
+    r = subprocess.run([*words[:3], nothing], capture_output=True, text=True, timeout=60)
+    assert r.returncode == 1 and "needs kernels" in r.stderr

@@ -96,6 +96,7 @@ static const struct rule library_calls[] = {
 	{IDLE_ALLOCATION, "rtReserveMem", NULL},
 	{IDLE_ALLOCATION, "rtReleaseMem", NULL},
 	{IDLE_ALLOCATION, "halMem", NULL},
+	{IDLE_ALLOCATION, HOST_ALLOCATIONS, NULL},
 	{IDLE_RANKS, "Hccl", NULL},
 	{IDLE_RANKS, "nccl", NULL},
 	{IDLE_SYNC, "aten::item", NULL},

@@ -32,6 +32,9 @@ struct host_call {
 	int32_t line; /* 0 */
 };
 
+/* What stands for allocations of the driver whose calls are not known. */
+#define HOST_ALLOCATIONS "driver allocations"
+
 /* The calls of a job, each once. Zero-initialise and release. */
 struct host_calls {
 	struct hmap by_name;

@@ -29,6 +29,8 @@ struct idle_sum {
 	uint64_t ns, times, longest_ns;
 	size_t *ranks; /* places in the job's list */
 	size_t nranks, cap;
+	size_t most; /* the one of them with the most of it */
+	uint64_t most_ns;
 };
 
 struct idle_job {
@@ -70,6 +72,10 @@ static void add_reason(struct idle_job *s, const struct idle_reason *r, size_t r
 	if (r->longest_ns > sum->longest_ns)
 		sum->longest_ns = r->longest_ns;
 	*XPUSH(sum->ranks, sum->nranks, sum->cap) = rank;
+	if (r->ns > sum->most_ns) {
+		sum->most_ns = r->ns;
+		sum->most = rank;
+	}
 }
 
 static void add_rank(struct idle_job *s, const struct split_rank *r, size_t at)
@@ -208,13 +214,26 @@ static void add_place(const struct idle_reason *r, struct buf *out)
 	}
 }
 
+/* "rank 1 (22.4 of them) and 2 others", if one has twice as much as it would if all had the same. */
+static void add_who(const struct split_job *j, const struct idle_job *s, const struct idle_sum *sum,
+		    struct buf *out)
+{
+	if (sum->nranks < 2 || sum->most_ns * sum->nranks < sum->ns * 2) {
+		add_ranks(j, sum->ranks, sum->nranks, s->nranks, out);
+		return;
+	}
+	add_ranks(j, &sum->most, 1, s->nranks, out);
+	buf_addf(out, " (%.1f of them) and %zu other%s", percent(sum->most_ns, s->time_ns),
+		 sum->nranks - 1, sum->nranks == 2 ? "" : "s");
+}
+
 static void say_reason(const struct split_job *j, const struct idle_job *s,
 		       const struct idle_sum *sum, struct buf *out)
 {
 	const struct idle_reason *r = sum->like;
 
 	buf_addf(out, "%.1f points: ", percent(sum->ns, s->time_ns));
-	add_ranks(j, sum->ranks, sum->nranks, s->nranks, out);
+	add_who(j, s, sum, out);
 	buf_addf(out, " %s", words[r->why][sum->nranks > 1]);
 	add_place(r, out);
 	if (sum->ns / sum->times < SHORT_GAP_NS) {
@@ -403,6 +422,9 @@ static json_t *sums_json(const struct split_job *j, const struct idle_job *s)
 		put_number(o, "times", sum->times);
 		put_number(o, "longest_ns", sum->longest_ns);
 		json_object_set_new(o, "ranks", rank_numbers(j, sum));
+		const struct split_rank *most = j->ranks[sum->most];
+		put_known(o, "most_rank", most->rank >= 0, (uint64_t)(uint32_t)most->rank);
+		put_number(o, "most_ns", sum->most_ns);
 		json_array_append_new(list, o);
 	}
 	return list;

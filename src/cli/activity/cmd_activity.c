@@ -440,7 +440,8 @@ static const struct args_example summary_examples[] = {
 const struct command cmd_activity_summary = {
 	.name = "activity summary",
 	.spec = {.name = "sonde activity summary",
-		 .summary = "where the time of traced steps went, of all ranks",
+		 .summary =
+			 "where the time of traced steps went, of all ranks, and why devices idle",
 		 .description =
 			 "Shows from the traces that nputrace has left, of all ranks together, "
 			 "where the time of a step goes: compute, communication that no compute "

@@ -514,7 +514,8 @@ const struct command cmd_timeline = {
 	.name = "timeline",
 	.page = "sonde-timeline",
 	.spec = {.name = "sonde timeline",
-		 .summary = "memory, kernels, calls, marks and stacks of all ranks in one timeline",
+		 .summary = "put all that was recorded into one timeline; --explain says why "
+			    "devices idle",
 		 .description =
 			 "Merges what was recorded into one file for ui.perfetto.dev: memory "
 			 "recordings and dumps (a counter for each pool, steps, marks, out of "

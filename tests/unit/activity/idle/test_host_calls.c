@@ -41,7 +41,7 @@ TEST(host_calls, what_python_does)
 	/* the user's own are not what they are called */
 	CHECK_INT(why(HOST_PYTHON, "/srv/job/queue.py(12): get"), IDLE_UNKNOWN);
 	CHECK_INT(why(HOST_PYTHON, "/srv/torch/utils/data/mine.py(3): f"), IDLE_UNKNOWN);
-	CHECK_INT(why(HOST_PYTHON, "/home/ray/data/mine.py(3): f"), IDLE_UNKNOWN);
+	CHECK_INT(why(HOST_PYTHON, "/srv/ray/data/mine.py(3): f"), IDLE_UNKNOWN);
 	CHECK_INT(why(HOST_PYTHON, "train.py(31): main"), IDLE_UNKNOWN);
 }
 
