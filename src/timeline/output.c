@@ -246,7 +246,8 @@ void output_begin(struct timeline *t, const struct out_track *k, uint64_t start_
 	}
 	int64_t ts = chrome_time(t, start_ns);
 	if (end_ns == UINT64_MAX)
-		chrome_begin(t->chrome, ts, k->pid, k->number, e->name, e->args, e->nargs);
+		chrome_begin(t->chrome, ts, k->pid, k->number, e->category, e->name, e->args,
+			     e->nargs);
 	else
 		chrome_complete(t->chrome, ts, (int64_t)(end_ns - start_ns), k->pid, k->number,
 				e->category, e->name, e->args, e->nargs);
