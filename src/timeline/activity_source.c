@@ -14,6 +14,7 @@
 #include "timeline/timeline.h"
 #include "unwind/symbols/demangle.h"
 
+#define STREAMS 256 /* tracks of a device are in the order of its streams */
 #define CALLS_MAX (1u << 16) /* correlation ids of calls that are remembered, twice */
 
 struct activity_source {
@@ -51,19 +52,19 @@ static struct timeline_track *device_track(struct activity_source *s, const stru
 					    [SPLIT_COPY] = "copies",
 					    [SPLIT_IDLE] = "marks"};
 	enum split_part part = split_part_of(a);
-	struct timeline_place where = {.group = GROUP_DEVICE,
-				       .number = a->device,
-				       .group_name =
-					       a->device == ACTIVITY_NOWHERE ? "device" : NULL,
-				       .order = (int32_t)part,
-				       .id = a->stream};
+	struct timeline_place where = {
+		.group = GROUP_DEVICE,
+		.number = a->device,
+		.group_name = a->device == ACTIVITY_NOWHERE ? "device" : NULL,
+		.order = (int32_t)part * STREAMS + (int32_t)(a->stream % STREAMS),
+		.id = a->stream};
 	char name[160];
 
 	if (part == SPLIT_IDLE) {
 		where.id = (uintptr_t)a->detail;
 		snprintf(name, sizeof(name), "marks, %.100s", a->detail);
 	} else if (a->kind == ACTIVITY_HCCL) {
-		where.order = SPLIT_PARTS + 1;
+		where.order = (SPLIT_PARTS + 1) * STREAMS;
 		snprintf(name, sizeof(name), "communication tasks, %.100s", a->detail);
 		where.id = (uintptr_t)a->detail;
 	} else if (a->stream == ACTIVITY_NOWHERE) {

@@ -382,9 +382,7 @@ void timeline_clock_words(const struct timeline_clock *k, struct buf *out)
 {
 	double ms = (double)clock_line_at(&k->line, k->last_ns) / 1e6;
 
-	if (k->is_base)
-		buf_add_str(out, "its clock counts");
-	else if (!k->known)
+	if (!k->known)
 		buf_add_str(out, "nothing is known about its clock");
 	else
 		buf_addf(out, "its clock is %.3f ms ± %.3f ms %s", ms < 0 ? -ms : ms,

@@ -48,7 +48,7 @@ int64_t timeline_clocks_bound(const struct timeline_clocks *c);
 
 /* An array with an object for each host; NULL: all is of one. */
 json_t *timeline_clocks_json(const struct timeline_clocks *c);
-/* "its clock is 3.001 ms ± 0.021 ms ahead"; what that is known from. */
+/* "its clock is 3.001 ms ± 0.021 ms ahead" (of the base); what that is known from. */
 void timeline_clock_words(const struct timeline_clock *k, struct buf *out);
 const char *timeline_clock_from(const struct timeline_clock *k);
 

@@ -117,11 +117,13 @@ static uint32_t find_host(struct timeline *t, const char *host)
 		return (uint32_t)found;
 	const struct timeline_clock *k = timeline_clocks_find(t->o.clocks, host);
 	struct buf name = {0};
-	buf_add_str(&name, host);
-	if (k) {
-		buf_add_str(&name, ": ");
-		timeline_clock_words(k, &name);
-	}
+	buf_add_str(&name, host); /* viewers cut long names in the middle */
+	if (k && k->is_base)
+		buf_add_str(&name, " · base clock");
+	else if (k && k->known)
+		buf_addf(&name, " · ± %.3f ms", (double)k->line.bound_ns / 1e6);
+	else if (k)
+		buf_add_str(&name, " · clock not known");
 	struct perfetto_track d = {.name = buf_str(&name), .order = (int32_t)t->hosts.count};
 	uint32_t number = perfetto_add_track(t->perfetto, &d);
 	hmap_put(&t->hosts, (uintptr_t)host, number);
@@ -246,7 +248,8 @@ void output_begin(struct timeline *t, const struct out_track *k, uint64_t start_
 	}
 	int64_t ts = chrome_time(t, start_ns);
 	if (end_ns == UINT64_MAX)
-		chrome_begin(t->chrome, ts, k->pid, k->number, e->name, e->args, e->nargs);
+		chrome_begin(t->chrome, ts, k->pid, k->number, e->category, e->name, e->args,
+			     e->nargs);
 	else
 		chrome_complete(t->chrome, ts, (int64_t)(end_ns - start_ns), k->pid, k->number,
 				e->category, e->name, e->args, e->nargs);

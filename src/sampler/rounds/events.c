@@ -98,7 +98,7 @@ static void write_begin(struct chrome_trace *into, int64_t ts_ns, const struct p
 	};
 
 	frame_label(label, f->name, f->file, f->label_line);
-	chrome_begin(into, ts_ns, p->pid, th->tid, label, args, 5);
+	chrome_begin(into, ts_ns, p->pid, th->tid, "python_function", label, args, 5);
 }
 
 static void write_end(struct chrome_trace *into, int64_t ts_ns, const struct process_track *p,
