@@ -35,7 +35,7 @@ LAYER_OF = [
     ("src/recorder/consumer.h", "recorder/stream"),
     ("src/recorder/stream.*", "recorder/stream"),
     ("src/recorder/recording.*", "recorder/stream"),
-    ("src/recorder/step_count.*", "recorder/stream"),
+    ("src/recorder/flight/step_count.*", "recorder/stream"),
     ("src/recorder/pack/*", "recorder/stream"),
     ("src/recorder/session.*", "recorder/stream"),
     ("src/memory/options/*", "memory/options"),

@@ -248,3 +248,58 @@ def test_frozen_when_something_happens(build, tmp_path, why):
         assert len(f.steps(copy)) > 3
         # The copy is no second part of what is beside it.
         assert json.dumps(sorted(names_in(read_timeline(build, tmp_path, f.dir)))).count("step 1\"") <= 1
+
+
+def recorder_of(recording):
+    """Its number, from the control page."""
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            words = pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if words[1:3] == [b"recorder", os.fsencode(recording)]:
+            return int(pid)
+    return None
+
+
+def kill(pid):
+    os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("victims", ["job", "recorder", "recorder first", "both"])
+def test_killed(build, tmp_path, victims):
+    """What there is of a job and a recorder that were killed is right up to that moment: every step that the
+    job has printed, its kernels, its memory."""
+    job = [build / "sim/simtrain", "--forever", "--step-ms", "10"]
+    env = clean_env(tmp_path, SIM_NPU_TIME_SCALE="1")
+    out, log = tmp_path / "rec", tmp_path / "log"
+    words = [build / "bin/sonde", "record", "-q", "--mspti", build / "sim/libmspti.so", "-o", out, "--", *job]
+    with log.open("w") as f, subprocess.Popen(words, env=env, stdout=f, stderr=subprocess.DEVNULL) as p:
+        wait_until(lambda: list(out.glob("recording_*/events.sonde")), "the recording")
+        (recording,) = out.glob("recording_*")
+        begun = lambda: len(re.findall(r"\bstep\b", log.read_text()))
+        wait_until(lambda: begun() > 150, "steps")
+        recorder = recorder_of(recording)
+        if victims != "job":
+            kill(recorder)
+            before = begun()
+            if victims == "recorder first":
+                wait_until(lambda: begun() > before + 20, "more steps")
+        if victims in ("recorder", "job", "recorder first"):
+            os.kill(p.pid, signal.SIGKILL)
+        else:
+            kill(p.pid)
+        p.wait()
+    if victims == "job":
+        wait_finished(recording)
+    tracks = read_timeline(build, tmp_path, out)
+    steps = {int(e["name"][5:]) for e in tracks["steps"] if e["name"].startswith("step ")}
+    printed = max(map(int, re.findall(r"\bstep (\d+)", log.read_text())))
+    assert set(range(1, printed + 1)) <= steps
+    assert max(steps) <= printed + 2
+    # Kernels: a source is asked for what it has once a second.
+    last = max(e["ts"] for t in tracks.values() for e in t)
+    kernels = [e for e in tracks["device 0: compute, stream 0"]]
+    assert len(kernels) > 20 and max(e["ts"] for e in kernels) > last - 1.3e6
+    shown = subprocess.run([build / "bin/sonde", "mem", "show", "--json", out], capture_output=True, check=True)
+    assert json.loads(shown.stdout)["processes"]

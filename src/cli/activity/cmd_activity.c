@@ -15,6 +15,7 @@
 #include "base/text/number_words.h"
 #include "cli/activity/show.h"
 #include "cli/command.h"
+#include "cli/record/finish.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -84,6 +85,8 @@ static int activity_show_run(const struct command *cmd, int argc, char **argv)
 	struct err err = {0};
 	int status = command_parse(cmd, &a, argc, argv);
 
+	for (int i = 0; status < 0 && i < a.nwords; i++)
+		record_finish_killed(cmd, a.words[i]);
 	if (status < 0)
 		status = activity_paths_find(&p, a.words, a.nwords, &err) < 0
 				 ? command_fail(cmd, &err, EXIT_FAILED)
@@ -269,6 +272,8 @@ static int activity_export_run(const struct command *cmd, int argc, char **argv)
 		status = command_fail(cmd, &err, EXIT_USAGE);
 	}
 	if (status < 0) {
+		for (int i = 0; i < a.nwords; i++)
+			record_finish_killed(cmd, a.words[i]);
 		int r = activity_paths_find(&p, a.words, a.nwords, &err);
 
 		if (r == 0)
@@ -289,11 +294,14 @@ struct summary_options {
 };
 
 /* Traces of steps; where there are none, recordings of `sonde record`. */
-static int read_job(struct split_job *job, const char *dir, const char *request, struct err *err)
+static int read_job(const struct command *cmd, struct split_job *job, const char *dir,
+		    const char *request, struct err *err)
 {
 	struct err other = {0};
 	int r = split_job_read(job, dir, request, err);
 
+	if (r == -ENOENT && !request)
+		record_finish_killed(cmd, dir);
 	if (r == -ENOENT && !request && split_job_read_recorded(job, dir, &other) == 0)
 		r = 0;
 	return r;
@@ -306,7 +314,7 @@ static int summarize(const struct command *cmd, const char *dir, const struct su
 	struct err err = {0};
 	int status;
 
-	if (read_job(&job, dir, o->request, &err) < 0) {
+	if (read_job(cmd, &job, dir, o->request, &err) < 0) {
 		split_job_release(&job);
 		return command_fail(cmd, &err, EXIT_FAILED);
 	}

@@ -15,6 +15,7 @@
 #include "base/text/number_words.h"
 #include "base/text/printable.h"
 #include "cli/command.h"
+#include "cli/record/finish.h"
 #include "timeline/timeline.h"
 
 #define RANKS_MAX (1u << 20)
@@ -271,6 +272,8 @@ static int write_timeline(const struct command *cmd, struct args *a, struct time
 	char *part = NULL;
 	int r = check_sources(a, &err);
 
+	for (int i = 0; r == 0 && i < a->nwords; i++)
+		record_finish_killed(cmd, read_source(a->words[i]).path);
 	if (r == 0 && t->last_step)
 		r = find_steps(a, t, &err);
 	if (r == 0)

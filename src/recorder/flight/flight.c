@@ -14,8 +14,8 @@
 #include "base/mem.h"
 #include "base/subprocess.h"
 #include "recorder/consumer.h"
+#include "recorder/flight/step_count.h"
 #include "recorder/session.h"
-#include "recorder/step_count.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -8,8 +8,8 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "recorder/flight/step_count.h"
 #include "recorder/session.h"
-#include "recorder/step_count.h"
 #include "sampler/counters/counters.h"
 #include "sampler/record/samples.h"
 #include "sampler/record/sampling.h"

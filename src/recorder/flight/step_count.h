@@ -3,8 +3,8 @@
  * How far a job is, for consumers that want to know while it runs: the step of the process that is
  * furthest, however it reports them. memory/track has the exact rules.
  */
-#ifndef SONDE_RECORDER_STEP_COUNT_H
-#define SONDE_RECORDER_STEP_COUNT_H
+#ifndef SONDE_RECORDER_FLIGHT_STEP_COUNT_H
+#define SONDE_RECORDER_FLIGHT_STEP_COUNT_H
 
 #include "base/containers/hmap.h"
 #include "wire/record.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-#include "recorder/step_count.h"
+#include "recorder/flight/step_count.h"
 
 #include <string.h>
 
