@@ -272,6 +272,17 @@ static int take_recorded(void *process, const struct activity *a)
 	return take_activity(&w->s, a);
 }
 
+static void put_gap(void *process, uint64_t from_ns, uint64_t to_ns)
+{
+	static const struct timeline_place where = {.group = GROUP_NONE, .order = 2};
+	struct window_source *w = process;
+
+	if (w->s.process)
+		timeline_slice(timeline_track(w->s.process, &where, "not recorded"), from_ns, to_ns,
+			       &(struct timeline_event){
+				       .name = "kernels: another profiler has the device"});
+}
+
 static void end_window(void *process, const struct activity_about *about)
 {
 	struct window_source *w = process;
@@ -286,8 +297,10 @@ static void end_window(void *process, const struct activity_about *about)
 int timeline_read_recorded(struct timeline *t, const struct timeline_source *from,
 			   struct buf *notes, struct err *err)
 {
-	static const struct activity_recording_ops ops = {
-		.process = begin_window, .activity = take_recorded, .end = end_window};
+	static const struct activity_recording_ops ops = {.process = begin_window,
+							  .activity = take_recorded,
+							  .end = end_window,
+							  .gap = put_gap};
 	struct recording_source r = {t, from->host, notes};
 
 	return activity_recording_read(from->path, ACTIVITY_ALL_PROCESSES, &ops, &r, err);

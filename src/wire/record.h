@@ -809,6 +809,11 @@ enum activity_mark { /* flag of a marker: */
 
 #define ACTIVITY_NOWHERE UINT32_MAX
 
+/* Keys of notes of a window of `sonde record`, with the time (CLOCK_MONOTONIC): nothing is reported
+ * meanwhile, since another profiler has the vendor's library. */
+#define WINDOW_GAP_BEGINS "GAP_BEGINS"
+#define WINDOW_GAP_ENDS "GAP_ENDS"
+
 /*
  * Written after it has ended: head.time_ns is when. Its own times may lie seconds before, and come
  * in no order. Texts are hashes; each comes as REC_NAME of the same process before its first use.

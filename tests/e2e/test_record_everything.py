@@ -11,6 +11,7 @@ import subprocess
 import sys
 
 import pytest
+from daemon import Daemon
 from recording import clean_env, wait_finished
 from waiting import wait_until
 
@@ -248,3 +249,120 @@ def test_frozen_when_something_happens(build, tmp_path, why):
         assert len(f.steps(copy)) > 3
         # The copy is no second part of what is beside it.
         assert json.dumps(sorted(names_in(read_timeline(build, tmp_path, f.dir)))).count("step 1\"") <= 1
+
+
+def recorder_of(recording):
+    """Its number, from the control page."""
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            words = pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if words[1:3] == [b"recorder", os.fsencode(recording)]:
+            return int(pid)
+    return None
+
+
+def kill(pid):
+    os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("victims", ["job", "recorder", "recorder first", "both"])
+def test_killed(build, tmp_path, victims):
+    """What there is of a job and a recorder that were killed is right up to that moment: every step that the
+    job has printed, its kernels, its memory."""
+    job = [build / "sim/simtrain", "--forever", "--step-ms", "10"]
+    env = clean_env(tmp_path, SIM_NPU_TIME_SCALE="1")
+    out, log = tmp_path / "rec", tmp_path / "log"
+    words = [build / "bin/sonde", "record", "-q", "--mspti", build / "sim/libmspti.so", "-o", out, "--", *job]
+    with log.open("w") as f, subprocess.Popen(words, env=env, stdout=f, stderr=subprocess.DEVNULL) as p:
+        wait_until(lambda: list(out.glob("recording_*/events.sonde")), "the recording")
+        (recording,) = out.glob("recording_*")
+        begun = lambda: len(re.findall(r"\bstep\b", log.read_text()))
+        wait_until(lambda: begun() > 150, "steps")
+        recorder = recorder_of(recording)
+        if victims != "job":
+            kill(recorder)
+            before = begun()
+            if victims == "recorder first":
+                wait_until(lambda: begun() > before + 20, "more steps")
+        if victims in ("recorder", "job", "recorder first"):
+            os.kill(p.pid, signal.SIGKILL)
+        else:
+            kill(p.pid)
+        p.wait()
+    if victims == "job":
+        wait_finished(recording)
+    tracks = read_timeline(build, tmp_path, out)
+    steps = {int(e["name"][5:]) for e in tracks["steps"] if e["name"].startswith("step ")}
+    printed = max(map(int, re.findall(r"\bstep (\d+)", log.read_text())))
+    assert set(range(1, printed + 1)) <= steps
+    assert max(steps) <= printed + 2
+    # Kernels: a source is asked for what it has once a second.
+    last = max(e["ts"] for t in tracks.values() for e in t)
+    kernels = [e for e in tracks["device 0: compute, stream 0"]]
+    assert len(kernels) > 20 and max(e["ts"] for e in kernels) > last - 1.3e6
+    shown = subprocess.run([build / "bin/sonde", "mem", "show", "--json", out], capture_output=True, check=True)
+    assert json.loads(shown.stdout)["processes"]
+
+
+def test_the_jobs_own_profiler(build, tmp_path):
+    """Kernels pause while it has the device's library, and the timeline says so."""
+    out = tmp_path / "rec"
+    words = [build / "bin/sonde", "record", "-q", "-o", out, "--", build / "targets/cuda_job"]
+    p = subprocess.Popen(words, env=clean_env(tmp_path), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def tell(line):
+        p.stdin.write(line + "\n")
+        p.stdin.flush()
+        assert p.stdout.readline().strip().endswith("ok")
+
+    def shown():
+        return read_timeline(build, tmp_path, out) if list(out.glob("recording_*/events.sonde")) else {}
+
+    def kernels(name):
+        tell(f"kernels {name} 3 1000")
+        return name in names_in(shown())
+
+    with p:
+        tell("init")
+        wait_until(lambda: kernels("before"), "kernels")
+        tell("profile on")
+        wait_until(lambda: (tell("kernels hidden 3 1000"), "not recorded" in shown())[1], "the gap")
+        tell("profile off")
+        wait_until(lambda: kernels("after"), "kernels again")
+        p.stdin.close()
+        p.wait(timeout=30)
+    tracks = shown()
+    (gap,) = tracks["not recorded"]
+    assert gap["dur"] > 0 and "hidden" not in names_in(tracks)
+
+
+def test_beside_the_daemon(build, tmp_path):
+    """The recording is nobody's to change; `sonde top` shows what it sees."""
+    with Daemon(build, tmp_path, ipc=True) as d:
+        job = simtrain(build, "--forever", "--step-ms", "20")
+        words = [build / "bin/sonde", "record", "-q", "--mspti", build / "sim/libmspti.so", "-o", tmp_path / "rec", "--"]
+        env = clean_env(tmp_path, KINETO_IPC_SOCKET_DIR=d.ipc_dir, SIM_NPU_TIME_SCALE="1")
+        with subprocess.Popen([*words, *job], env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as p:
+            top = [build / "bin/sonde", "top", "--once", "--json", "--port", str(d.port)]
+            ask = lambda: subprocess.run(top, capture_output=True, text=True, timeout=60).stdout
+            wait_until(lambda: "MatMulV2" in ask(), "what the recording sees")
+            stop = [build / "bin/dyno", "--port", str(d.port), "npu-monitor", "--npu-monitor-stop", "--wait"]
+            refused = subprocess.run(stop, capture_output=True, text=True, timeout=60)
+            assert "sonde record is recording" in refused.stdout + refused.stderr
+            p.kill()
+
+
+def test_hosts_share_a_directory(build, tmp_path):
+    """Recordings that begin in the same second do not meet."""
+    env = clean_env(tmp_path, SIM_NPU_TIME_SCALE="1")
+    words = [build / "bin/sonde", "record", "-q", "--only", "memory", "-o", tmp_path / "rec", "--"]
+    jobs = [subprocess.Popen([*words, *simtrain(build, "--steps", "3")], env=env, stdout=subprocess.DEVNULL)
+            for _ in range(4)]
+    assert [j.wait(timeout=60) for j in jobs] == [0] * 4
+    recordings = list((tmp_path / "rec").glob("recording_*"))
+    assert len(recordings) == 4
+    for recording in recordings:
+        wait_finished(recording)
+    assert sum(e["name"] == "step 3" for e in read_timeline(build, tmp_path, tmp_path / "rec")["steps"]) == 4

@@ -31,6 +31,8 @@ struct read_window {
 	struct activity_about about;
 	struct hmap texts; /* address of a text of the process to the same text, for ever */
 	void *process; /* of the caller */
+	uint64_t gap_ns; /* when the one that has not ended began; 0 */
+	uint64_t newest_ns; /* when the process was last heard of */
 	bool skipped;
 };
 
@@ -89,12 +91,45 @@ static void read_step(struct window *w, uint64_t ended, uint64_t wall_ns)
 		o->reading->ops->step(o->process, ended + 1, wall_ns);
 }
 
+/* Its time; 0: the note is another one. */
+static uint64_t note_time(const struct window *w, const char *key, const char *text, size_t len)
+{
+	size_t n = strlen(key);
+	int64_t ns;
+
+	if (len < n + 2 || memcmp(text, key, n) || text[n] != ' ' ||
+	    !number_read(text + n + 1, len - n - 1, &ns) || ns <= 0)
+		return 0;
+	return (uint64_t)ns + (uint64_t)w->wall_minus_mono_ns;
+}
+
+static void end_gap(struct read_window *o, uint64_t ns)
+{
+	if (o->gap_ns && !o->skipped && o->reading->ops->gap)
+		o->reading->ops->gap(o->process, o->gap_ns, ns > o->gap_ns ? ns : o->gap_ns + 1);
+	o->gap_ns = 0;
+}
+
+static void read_note(struct window *w, const char *text, size_t len)
+{
+	uint64_t begins = note_time(w, WINDOW_GAP_BEGINS, text, len);
+	uint64_t ends = note_time(w, WINDOW_GAP_ENDS, text, len);
+	struct read_window *o = w->state;
+
+	if (begins)
+		o->gap_ns = begins;
+	else if (ends)
+		end_gap(o, ends);
+}
+
 static void read_record(struct window *w, uint32_t tid, const struct rec *r)
 {
 	struct read_window *o = w->state;
 
 	(void)tid;
 	o->about.has_marks |= r->type == REC_MARK;
+	if (r->time_ns + (uint64_t)w->wall_minus_mono_ns > o->newest_ns)
+		o->newest_ns = r->time_ns + (uint64_t)w->wall_minus_mono_ns;
 }
 
 static void forget_texts(struct window *w)
@@ -109,6 +144,7 @@ static void close_window(struct window *w)
 {
 	struct read_window *o = w->state;
 
+	end_gap(o, o->newest_ns);
 	o->about.lost = w->lost;
 	o->about.groups = w->groups ? xstrdup(w->groups) : NULL;
 	o->about.end = w->killed ? ACTIVITY_END_MISSING : ACTIVITY_END_THERE;
@@ -124,6 +160,7 @@ static const struct window_ops reading_ops = {
 	.activity = read_activity,
 	.step = read_step,
 	.record = read_record,
+	.note = read_note,
 	.forget = forget_texts,
 	.close = close_window,
 };

@@ -15,6 +15,8 @@ struct activity_recording_ops {
 	/* It begins; the first one is 1. May be NULL, as may end(). */
 	void (*step)(void *process, uint64_t number, uint64_t wall_ns);
 	void (*end)(void *process, const struct activity_about *about);
+	/* Nothing was reported meanwhile: another profiler had the device's library. May be NULL. */
+	void (*gap)(void *process, uint64_t from_ns, uint64_t to_ns);
 };
 
 /* `only`: the number of a process in the recording. */

@@ -19,6 +19,7 @@ struct recorded_rank {
 	struct split_step *bounds; /* beginnings of steps */
 	size_t nbounds, cap;
 	uint64_t activities;
+	uint64_t gap_ns; /* in which another profiler had the device's library */
 };
 
 struct recorded {
@@ -84,10 +85,23 @@ static void end_window(void *process, const struct activity_about *about)
 	r->nbounds = 0;
 }
 
+static void add_gap(void *process, uint64_t from_ns, uint64_t to_ns)
+{
+	struct recorded_rank *r = process;
+
+	r->gap_ns += to_ns - from_ns;
+}
+
 static void finish_rank(struct recorded *all, struct recorded_rank *r)
 {
 	step_split_finish(r->split, r->rank);
 	split_rank_set(&r->rank->request, xstrdup("recording"));
+	if (r->gap_ns)
+		split_rank_set(
+			&r->rank->note,
+			xasprintf("another profiler had the device's library for %.1f s: work is "
+				  "missing there",
+				  (double)r->gap_ns / 1e9));
 	split_job_add(all->job, r->rank);
 	free(r->bounds);
 	free(r);
@@ -98,7 +112,8 @@ static int read_file(struct split_job *j, const char *path, struct err *err)
 	static const struct activity_recording_ops ops = {.process = find_process,
 							  .activity = add_activity,
 							  .step = add_step,
-							  .end = end_window};
+							  .end = end_window,
+							  .gap = add_gap};
 	struct recorded all = {.job = j};
 	int r = activity_recording_read(path, ACTIVITY_ALL_PROCESSES, &ops, &all, err);
 

@@ -15,6 +15,7 @@
 #include "base/text/printable.h"
 #include "cli/command.h"
 #include "cli/host_path.h"
+#include "cli/record/finish.h"
 #include "timeline/clocks.h"
 #include "timeline/explain.h"
 #include "timeline/timeline.h"
@@ -371,6 +372,8 @@ static int write_timeline(const struct command *cmd, struct args *a, struct time
 	char *part = NULL;
 	int r = check_sources(a, &err);
 
+	for (int i = 0; r == 0 && i < a->nwords; i++)
+		record_finish_killed(cmd, read_source(a->words[i]).path);
 	if (r == 0)
 		r = find_clocks(a, t, clocks, &notes, &err);
 	if (r == 0 && t->last_step)

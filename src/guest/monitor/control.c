@@ -42,6 +42,7 @@ static struct {
 	bool paused; /* another profiler has the device: the source is off, the window stays */
 	bool attribute; /* to modules and lines */
 	bool resident; /* of `sonde record`: no request changes or ends it */
+	bool gap; /* of it: somebody else has the source's library */
 	uint32_t kinds;
 	uint64_t window;
 	uint64_t until_ns, flush_ns, resume_ns, checked_ns;
@@ -173,7 +174,7 @@ static bool stop_window(uint32_t wait_ms)
 	atomic_store(&steps_of, 0);
 	source_off();
 	bool written = window_close(now.window, now.lost, wait_ms);
-	now.running = now.paused = now.resident = false;
+	now.running = now.paused = now.resident = now.gap = false;
 	now.until_ns = NEVER;
 	now.lease = 0;
 	return written;
@@ -357,11 +358,32 @@ int control_start_resident(const char *text, size_t len)
 	return r;
 }
 
+void control_change_resident(const char *text, size_t len)
+{
+	if (now.resident)
+		renew_change(now.window, text, len);
+}
+
 void control_end_resident(void)
 {
 	if (now.resident)
 		(void)stop_window(WINDOW_WAIT_MS);
 	control_send_status();
+}
+
+/* While the job's own profiler has the library nothing is reported: the recording says from when to
+ * when. By our thread, so a moment later. */
+static void note_gap(uint64_t now_ns)
+{
+	bool gap = now.paused || (now.source && now.source->is_paused());
+	char since[24];
+	struct text t = {since, since + sizeof(since)};
+
+	if (!now.resident || gap == now.gap)
+		return;
+	now.gap = gap;
+	text_number(&t, (int64_t)now_ns);
+	window_note(now.window, gap ? WINDOW_GAP_BEGINS : WINDOW_GAP_ENDS, since);
 }
 
 static void resume_source(uint64_t now_ns)
@@ -485,6 +507,7 @@ uint64_t control_run_due(uint64_t now_ns)
 
 	next = looks < next ? looks : next;
 	check_recorder(now_ns);
+	note_gap(now_ns);
 	if (!now.running)
 		return next;
 	if (now_ns >= now.until_ns) {

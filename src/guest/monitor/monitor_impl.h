@@ -136,6 +136,7 @@ extern const struct guest_mover control_mover;
 
 /* The window of `sonde record`: 0, or a negative errno if there is no source for it now. */
 int control_start_resident(const char *text, size_t len);
+void control_change_resident(const char *text, size_t len);
 void control_end_resident(void);
 
 /* --- resident.c: what `sonde record` wants of every process --- */

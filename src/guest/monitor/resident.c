@@ -12,12 +12,14 @@
 #define EARLY_STEPS 2 /* a source takes a moment until it reports */
 #define STEP_LOOK_NS (10 * MS_NS)
 #define LOOK_NS (1000 * MS_NS)
+#define GAP_LOOK_NS (100 * MS_NS) /* whether another profiler has the library */
 #define SOON_NS (50 * MS_NS) /* between attempts to start the source, at first */
 #define SOON_TRIES 100
 
 static struct {
 	uint32_t pid; /* whose this is */
 	bool on;
+	bool sends; /* the recorder knows the daemon, and sends what `sonde top` shows */
 	unsigned tries;
 	uint64_t retry_ns;
 } resident;
@@ -64,10 +66,23 @@ static void start_resident(const struct session_record *r, uint64_t now_ns)
 	size_t len = write_request(r, text, sizeof(text));
 
 	resident.on = len && control_start_resident(text, len) == 0;
+	resident.sends = link_data_address()[0];
 	if (resident.on)
 		return;
 	resident.tries += resident.tries < SOON_TRIES;
 	resident.retry_ns = now_ns + (resident.tries < SOON_TRIES ? SOON_NS : LOOK_NS);
+}
+
+/* The daemon was found later than the device. */
+static void name_daemon(const struct session_record *r)
+{
+	char text[512];
+	size_t len = write_request(r, text, sizeof(text));
+
+	if (resident.sends || !len || !link_data_address()[0])
+		return;
+	control_change_resident(text, len);
+	resident.sends = true;
 }
 
 /* A forked child begins anew, as the control does. */
@@ -99,5 +114,9 @@ uint64_t resident_run_due(uint64_t now_ns)
 		start_resident(r, now_ns);
 	if (wanted && !resident.on)
 		return resident.retry_ns;
-	return now_ns + (r->last_step || r->duration_ms ? STEP_LOOK_NS : LOOK_NS);
+	if (resident.on)
+		name_daemon(r);
+	return now_ns + (r->last_step || r->duration_ms ? STEP_LOOK_NS
+			 : resident.on			? GAP_LOOK_NS
+							: LOOK_NS);
 }
