@@ -12,6 +12,7 @@
 #include "memory/analysis/oom/oom.h"
 #include "memory/analysis/peak/peak.h"
 #include "memory/analysis/processes/dropped.h"
+#include "memory/export/block_frames.h"
 #include "memory/input/recording_path.h"
 #include "report/redact_json.h"
 
@@ -153,6 +154,52 @@ int answers_read(const char *path, struct input_choice *choice, unsigned wait_s,
 	return 0;
 }
 
+/* --- names --- */
+
+static void learn_stacks(const struct blocks *b, struct redact *r)
+{
+	struct block_frames frames = {0};
+
+	for (uint32_t i = 1; i < b->stacks.count; i++) {
+		const struct stack_frames *s = block_frames_stack(&frames, &b->stacks, i);
+
+		for (unsigned k = 0; k < s->n; k++) {
+			const struct profile_frame *f = &s->list[k];
+			const char *name = f->name;
+
+			if (f->users)
+				redact_learn(r, REDACT_OWN_FUNCTION, name, strlen(name));
+			redact_learn(r, f->users ? REDACT_OWN_FILE : REDACT_FILE, f->file,
+				     strlen(f->file));
+		}
+	}
+	block_frames_release(&frames);
+}
+
+void answers_learn(struct answers *a, struct redact *r)
+{
+	const struct blocks *b = a->pictures->base.blocks;
+
+	if (!r)
+		return;
+	redact_learn_surroundings(r);
+	learn_stacks(b, r);
+	for (size_t i = 1; i < b->owners.count; i++)
+		redact_learn(r, REDACT_OWNER, b->owners.list[i].text, b->owners.list[i].len);
+	for (size_t i = 1; i < b->layers.count; i++)
+		redact_learn(r, REDACT_MODULE, b->layers.list[i].text, b->layers.list[i].len);
+	for (size_t i = 0; i < b->nprocesses; i++)
+		if (b->processes[i]->command)
+			redact_learn(r, REDACT_COMMAND, b->processes[i]->command,
+				     strlen(b->processes[i]->command));
+	for (size_t i = 0; i < a->processes.n; i++)
+		if (a->processes.list[i].command)
+			redact_learn(r, REDACT_COMMAND, a->processes.list[i].command,
+				     strlen(a->processes.list[i].command));
+}
+
+/* --- what is said --- */
+
 /* The first paragraph, its lines joined. */
 static void first_paragraph(struct buf *text, struct buf *out)
 {
@@ -179,11 +226,11 @@ static json_t *answer_json(struct answers *a, size_t i, struct pack *pack)
 	first_paragraph(&text, &answer);
 	json_t *found = one->ops->json(one, MOST_ROWS);
 	redact_json(pack->redact, found);
-	json_t *o =
-		json_pack("{s:s, s:s, s:b, s:I, s:o, s:o, s:o?}", "id", questions[i].id, "command",
-			  questions[i].command, "judged", judged, "findings", (json_int_t)findings,
-			  "answer", pack_long(pack, REDACT_WORDS, &answer), "text",
-			  pack_long(pack, REDACT_WORDS, &text), "json", found);
+	json_t *o = json_pack(
+		"{s:s, s:s, s:b, s:I, s:o, s:o, s:o?}", "id", questions[i].id, "command",
+		questions[i].command, "judged", judged, "findings", (json_int_t)findings, "answer",
+		pack_long(pack, REDACT_WORDS, &answer), "text",
+		pack_long(pack, REDACT_WORDS, pack->redact ? &answer : &text), "json", found);
 	buf_release(&text);
 	buf_release(&answer);
 	return o;

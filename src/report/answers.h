@@ -24,6 +24,8 @@ struct answers {
 /* `choice` may be NULL. -ENOENT: no recording and no dump is there. Release in any case. */
 int answers_read(const char *path, struct input_choice *choice, unsigned wait_s,
 		 struct answers *out, struct err *err);
+/* Names that must not stand in what they say; before anything is put into the pack. */
+void answers_learn(struct answers *a, struct redact *r);
 /* A new list: {id, command, found, answer, text, json}; and what the reader should know first. */
 json_t *answers_json(struct answers *a, struct pack *pack);
 json_t *answers_notes(struct answers *a, struct pack *pack);

@@ -284,7 +284,7 @@ json_t *memory_json(struct pictures *p, struct tree *t, const struct memory_inpu
 	char start[32];
 	snprintf(start, sizeof(start), "%llu", (unsigned long long)p->grid.start_ns);
 	return json_pack("{s:s, s:o, s:s, s:f, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:I, s:I, s:I}",
-			 "prefix", in->prefix, "title", pack_value(t->pack, REDACT_FILE, in->title),
+			 "prefix", in->prefix, "title", pack_value(t->pack, REDACT_PATH, in->title),
 			 "start_ns", start, "start_ms", (double)p->grid.start_ns / 1e6, "bucket_ns",
 			 (json_int_t)(1ll << p->grid.shift), "buckets", (json_int_t)p->grid.buckets,
 			 "length_ns", (json_int_t)(p->last_ns - p->grid.start_ns), "scopes", scopes,

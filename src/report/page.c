@@ -80,6 +80,8 @@ static int add_memory(struct page *r, const char *path, struct err *err)
 				 MOST_MEMORIES);
 	if (status == 0) {
 		struct memory_input in = {prefix, path};
+
+		answers_learn(&a, r->redact);
 		json_t *answers = answers_json(&a, &r->pack);
 		json_t *one = memory_json(a.pictures, &r->tree, &in);
 
@@ -121,7 +123,7 @@ int page_write(struct page *r, const char *path, struct page_written *out, struc
 	if (r->o.title)
 		buf_add_str(&title, r->o.title);
 	else if (r->redact)
-		buf_add_str(&title, "redacted");
+		buf_add_str(&title, "A job");
 	else
 		buf_add(&title, r->title.data, r->title.len);
 	json_object_set_new(r->pack.model, "title",

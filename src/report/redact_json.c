@@ -5,20 +5,16 @@
 
 #define MOST_STACKS 300 /* of a list, the largest first: the others have their line alone */
 
-static const struct {
-	const char *key;
-	enum redact_kind kind;
-} kinds[] = {
-	{"command", REDACT_COMMAND}, {"module", REDACT_MODULE}, {"input", REDACT_FILE},
-	{"owner", REDACT_OWNER},     {"host", REDACT_HOST},	{"path", REDACT_OWNER},
-};
+/* The texts that pages show. Redacted, there are no others. */
+static const char *const plain[] = {"kind",   "pool",	    "device", "type", "level",
+				    "source", "confidence", "part",   NULL};
 
-static enum redact_kind kind_of(const char *key)
+static bool is_plain(const char *key)
 {
-	for (size_t i = 0; key && i < sizeof(kinds) / sizeof(kinds[0]); i++)
-		if (!strcmp(kinds[i].key, key))
-			return kinds[i].kind;
-	return REDACT_WORDS;
+	for (const char *const *p = plain; key && *p; p++)
+		if (!strcmp(*p, key))
+			return true;
+	return false;
 }
 
 static bool is_stack(const char *key)
@@ -30,7 +26,12 @@ static void redact_string(struct redact *r, const char *key, json_t *value)
 {
 	struct buf out = {0};
 
-	redact_text(r, kind_of(key), json_string_value(value), json_string_length(value), &out);
+	if (!strcmp(key, "where"))
+		redact_text(r, REDACT_WORDS, json_string_value(value), json_string_length(value),
+			    &out);
+	else if (!strcmp(key, "module"))
+		redact_text(r, REDACT_MODULE, json_string_value(value), json_string_length(value),
+			    &out);
 	json_string_setn(value, out.data ? out.data : "", out.len);
 	buf_release(&out);
 }
@@ -42,8 +43,8 @@ static void redact_value(struct redact *r, const char *key, json_t *value, size_
 	size_t i;
 	void *next;
 
-	if (json_is_string(value) && r)
-		redact_string(r, key, value);
+	if (json_is_string(value) && r && !is_plain(key))
+		redact_string(r, key ? key : "", value);
 	json_array_foreach(value, i, one) redact_value(r, key, one, i);
 	if (!json_is_object(value))
 		return;
@@ -52,7 +53,7 @@ static void redact_value(struct redact *r, const char *key, json_t *value, size_
 		if (is_stack(name) && (at >= MOST_STACKS || r))
 			json_object_del(value, name);
 		else
-			redact_value(r, name, one, 0);
+			redact_value(r, name, one, at);
 	}
 }
 

@@ -3,9 +3,13 @@
 of time, and names of jobs are text."""
 
 import base64
+import gzip
 import json
+import os
 import pathlib
 import re
+import shutil
+import socket
 import subprocess
 
 import pip_packages
@@ -287,6 +291,51 @@ def test_hostile_names(build, browser, tmp_path):
     assert "<img src=x" in text and "\x1b" not in text and "\u202e" not in text
     assert "onerror=document" in page.js("document.getElementById('title').textContent")
     page.check()
+
+
+def carried(path):
+    """The text of everything that a page carries, and of the page around it."""
+    html = path.read_text()
+    data = re.search(r'id="data">([^<]*)</script>', html).group(1)
+    return gzip.decompress(base64.b64decode(data)), html.replace(data, "")
+
+
+def test_redacted(build, browser, tmp_path):
+    """Names of hosts, users, paths and arguments are nowhere; those of frameworks stay."""
+    own = "/home/planteduser/planted_project/planted_train.py(7): PlantedNet.planted_step"
+    torch = "/usr/lib/python3/dist-packages/torch/nn/modules/linear.py(114): Linear.forward"
+    c_frame = "planted_binary(planted_call<planted x, int>(planted*)+0x12) [0x1] /home/planteduser/planted.cpp:3"
+    rows = [COLUMNS]
+    for i in range(12):
+        rows += [f'{i + 1},MALLOC,PTA,N/A,{100 * i + 2},7,7,0,{4096 * (i + 1)},"{{allocation_id:{i + 1},'
+                 f'addr:{4096 * (i + 1)},size:4096,owner:PTA@planted_label@weight,total:65536,used:4096}}",'
+                 f'"{torch}\n{own}","{c_frame}"']  # fmt: skip
+    dump = tmp_path / "memscope_dump_1.csv"
+    dump.write_text("\n".join(rows) + "\n")
+    secret = tmp_path / "planted_folder" / "planted_program"
+    secret.parent.mkdir()
+    shutil.copy(build / "sim/simtrain", secret)
+    out = tmp_path / "planted_output"
+    run(build / "bin/msmemscope", "--call-stack=c:20", "--report=off", f"--output={out}", "--", secret,
+        "--quiet", "--steps", 4, "--seed=00077001133", "--fault", "leak",
+        env={**os.environ, "LD_LIBRARY_PATH": str(build / "sim")})  # fmt: skip
+    path = tmp_path / "r.html"
+    for source in (dump, out):
+        run(build / "bin/sonde", "report", "--redact", "-o", path, source)
+        inside, outside = carried(path)
+        for name in ("planted", "77001133", socket.gethostname(), str(tmp_path), "leak_one_buffer"):
+            assert name.encode() not in inside and name not in outside, name
+        assert b"function_" in inside and b"file_" in inside
+        page = Page(browser, path)
+        answer = page.js("document.querySelector('[data-id=leaks]').innerText")
+        assert source == dump or re.search(r"loses .* in every step.*: function_\d+ \(file_\d+\.\w+:\d+\)", answer), answer
+        page.check()
+        if source == dump:
+            assert b"linear.py" in inside and b"Linear.forward" in inside and b"label_1@weight" in inside
+    run(build / "bin/sonde", "report", "--redact", "--keep-own-names", "-o", path, dump)
+    inside, _ = carried(path)
+    assert b"planted_step" in inside and b"planted_label" in inside and b"planted_train.py" in inside
+    assert b"planteduser" not in inside and b"planted_project" not in inside
 
 
 def test_the_file_needs_nothing_else(made):

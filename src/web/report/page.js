@@ -98,7 +98,7 @@ const showAnswers = (memories) => {
       const words = a.id === "gaps" && state === "found" ? "uneven" : { unknown: "not known", found: "found", fine: "fine", "": "peak" }[state];
       list.append(el("div", { class: "answer " + (words === "uneven" ? "unknown" : state), "data-id": a.id }, el("span", { class: "state" }, words), el("div", {}, el("p", { class: "said" }, a.answer),
         el("div", { class: "links" }, el("code", {}, a.command), i ? "" : el("a", { href: "#" + PICTURE_OF[a.id], onclick: () => jump(a.id) }, "picture"),
-          el("details", {}, el("summary", {}, "in full"), el("pre", { tabindex: "0" }, a.text))))));
+          a.text === a.answer ? "" : el("details", {}, el("summary", {}, "in full"), el("pre", { tabindex: "0" }, a.text))))));
     }
   });
   if (memories.length) section("answers", "Answers", list, ...notes);
