@@ -173,9 +173,9 @@ static bool make_copy(const struct flight *f, const char *dir)
 	struct stat st;
 
 	bool good = out >= 0 && fstat(in, &st) == 0 && copy_bytes(in, out, (uint64_t)st.st_size) &&
-		    rename(part, to) == 0;
+		    fs_rename(part, to, NULL) == 0;
 	if (!good && out >= 0)
-		(void)unlink(part);
+		(void)fs_unlink(part, NULL);
 	return good;
 }
 
