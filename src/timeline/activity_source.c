@@ -120,6 +120,10 @@ static unsigned add_args(const struct activity *a, struct chrome_arg *args, unsi
 		args[n++] = int_arg("count", a->amount);
 		args[n++] = text_arg("data type", activity_data_type(a->data_type));
 	}
+	if (a->owner && *a->owner->module)
+		args[n++] = text_arg("module", a->owner->module);
+	if (a->owner && *a->owner->line)
+		args[n++] = text_arg("line", a->owner->line);
 	*of_track = n;
 	if (a->place == ACTIVITY_ON_DEVICE && a->device != ACTIVITY_NOWHERE)
 		args[n++] = int_arg("device", a->device);

@@ -121,7 +121,7 @@ static int64_t spread_by_chance(const struct item *b, unsigned n, const struct b
 	for (unsigned i = 0; i + 1 < n; i++)
 		d[i] = end_difference(&b[i + 1], &b[i]);
 	sort_small(d, n - 1);
-	if (!band->open && d[0] > 2 * (band->high - band->low))
+	if (!band->open && d[0] / 2 > band->high - band->low)
 		return INT64_MAX;
 	middle = d[(n - 1) / 2];
 	for (unsigned i = 0; i + 1 < n; i++)
@@ -189,8 +189,8 @@ static bool band_of_steps(const struct rank *a, const struct rank *b, struct ban
 	}
 	qsort(apart, n, sizeof(*apart), by_value);
 	if (n)
-		*out = (struct band){apart[n / 2] - longest_ns * 9 / 10,
-				     apart[n / 2] + longest_ns * 9 / 10, false};
+		*out = (struct band){apart[n / 2] - longest_ns / 10 * 9,
+				     apart[n / 2] + longest_ns / 10 * 9, false};
 	free(apart);
 	hmap_release(&of_b);
 	return n > 0;
@@ -223,7 +223,7 @@ static bool find_first(const struct series *a, int64_t a_longest, const struct s
 		const struct item *run = &b->list[(b->n - n) * i / PROBES];
 		struct place p = find_place(a, a_longest, run, n, band, &clear);
 
-		if (clear < CLEAR)
+		if (clear < CLEAR || p.spread > NEAR_NS)
 			continue;
 		found[probes] = p;
 		at[probes] = run->start_ns;
@@ -355,7 +355,15 @@ struct matching {
 	struct collective_pairs *out;
 };
 
-static struct band choose_band(struct matching *m, const struct rank *a, const struct rank *b)
+/* No two times of collectives are farther apart; beyond, sums would not fit. */
+static int64_t limit_time(int64_t ns)
+{
+	const int64_t most = (int64_t)TIME_MAX;
+
+	return ns > most ? most : ns < -most ? -most : ns;
+}
+
+static struct band find_band(struct matching *m, const struct rank *a, const struct rank *b)
 {
 	struct band band = {.open = true};
 	uint64_t found = hmap_get(&m->found, (uint64_t)a->host << 32 | b->host);
@@ -367,6 +375,15 @@ static struct band choose_band(struct matching *m, const struct rank *a, const s
 	if (found != HMAP_NONE) /* drift is small against what else there is */
 		return widen((int64_t)(found - (1ull << 62)), 20 * NEAR_NS);
 	(void)band_of_steps(a, b, &band);
+	return band;
+}
+
+static struct band choose_band(struct matching *m, const struct rank *a, const struct rank *b)
+{
+	struct band band = find_band(m, a, b);
+
+	band.low = limit_time(band.low);
+	band.high = limit_time(band.high);
 	return band;
 }
 

@@ -35,6 +35,7 @@ struct memory_source {
 	size_t npools, cap_pools;
 	struct open_range *ranges;
 	size_t nranges, cap_ranges;
+	struct hmap used; /* process, device and which: the newest sample */
 	struct hmap range_of; /* id to its place in the list */
 };
 
@@ -103,6 +104,27 @@ static void put_pool(struct memory_source *s, struct block_pool *pool, uint64_t 
 	put_change(k->allocated, time_ns, pool->live_bytes, &k->last_allocated);
 	if (pool->reserved)
 		put_change(k->reserved, time_ns, pool->reserved, &k->last_reserved);
+}
+
+/* What the device's library says is used of it, by the process and by all: samples, which rows repeat. */
+static void put_used(struct memory_source *s, const struct row *row, enum attr_key key,
+		     const char *by)
+{
+	uint64_t value,
+		at = (uint64_t)row->pid << 32 | row->device << 1 | (key == ATTR_DEVICE_USED);
+	struct timeline_process *p;
+	char name[64];
+
+	if (row->device >= DEV_NONE || !row_number(row, key, &value) ||
+	    hmap_put(&s->used, at, value) == value || !(p = find_process(s, row->pid)))
+		return;
+	struct timeline_place where = {.group = GROUP_MEMORY,
+				       .order = (int32_t)(row->device % 512) * 64 + 62 +
+						(key == ATTR_DEVICE_USED),
+				       .id = row->device,
+				       .kind = TRACK_BYTES};
+	snprintf(name, sizeof(name), "device %u used by %s", row->device, by);
+	timeline_counter(timeline_track(p, &where, name), row->time_ns, (double)value);
 }
 
 /* --- steps, marks, out of memory --- */
@@ -241,6 +263,8 @@ static void take_row(void *arg, const struct row *row)
 	}
 	if (what == BLOCKS_ALLOC)
 		note_peak(c.pool->device, row->time_ns);
+	put_used(s, row, ATTR_PROCESS_USED, "the process");
+	put_used(s, row, ATTR_DEVICE_USED, "all processes");
 	if (c.step_ended || c.step_begun)
 		put_steps(s, &c, row->time_ns);
 	if (row->event == ROW_MSTX)
@@ -290,7 +314,8 @@ int timeline_read_memory(struct timeline *t, const struct timeline_source *from,
 		.process = take_process,
 		.row = take_row,
 		.note = take_note,
-		.attrs = BLOCKS_ATTRS | 1ull << ATTR_REQ_SIZE | memory_findings_attrs(),
+		.attrs = BLOCKS_ATTRS | 1ull << ATTR_REQ_SIZE | 1ull << ATTR_PROCESS_USED |
+			 1ull << ATTR_DEVICE_USED | memory_findings_attrs(),
 		.arg = &s,
 	};
 	int r = input_read(from->path, &who, err);
@@ -309,6 +334,7 @@ int timeline_read_memory(struct timeline *t, const struct timeline_source *from,
 		free(s.pools[i]);
 	free(s.pools);
 	free(s.ranges);
+	hmap_release(&s.used);
 	hmap_release(&s.range_of);
 	processes_release(&processes);
 	return r;

@@ -283,6 +283,18 @@ class Ui:
         self.url = f"{here}/#!/?url={here}/the.trace"
 
 
+def test_kernels_have_their_module(build, tmp_path):
+    owner = dict(model="Net", module="h.1.fc", moduleClass="Linear", line="step (train.py:7)")
+    owner["pass"] = "backward"
+    kernel = dict(kind="Kernel", name="gemm", startNs=T0, endNs=T0 + 9, deviceId=0, streamId=2, correlationId=1)
+    path = tmp_path / "msmonitor_5_20261115220000000_0.jsonl"
+    path.write_text(json.dumps({**kernel, "type": "KERNEL_AICORE", **owner}, sort_keys=True) + "\n")
+    words = [build / "bin/sonde", "timeline", "--format=json", "-o", tmp_path / "out.json", path]
+    subprocess.run(words, check=True, capture_output=True, timeout=60)
+    (gemm,) = [e for e in json.loads((tmp_path / "out.json").read_text())["traceEvents"] if e["name"] == "gemm"]
+    assert (gemm["args"]["module"], gemm["args"]["line"]) == ("h.1.fc", "step (train.py:7)")
+
+
 def test_dumps_and_files_that_are_replaced(build, tmp_path):
     """A dump has no other reader than a recording; a run that fails leaves everything as it was."""
 

@@ -527,7 +527,10 @@ const struct command cmd_timeline = {
 			 "`dyno nputrace` and `gputrace`, of `sonde stack` and of PyTorch's "
 			 "profiler. A PATH is such a file, or a directory that is searched for "
 			 "them. Times are those of the wall clock, which all files of a host "
-			 "share; between hosts they are as exact as their clocks agree.",
+			 "share. Several hosts are put on the clock of the first one, as far as "
+			 "round "
+			 "trips (`sonde ctl clocks`) and collectives tell; the answer states the "
+			 "bound of that.",
 		 .usage = usage,
 		 .options = options,
 		 .examples = examples,
