@@ -19,6 +19,7 @@
 struct timeline;
 struct timeline_process;
 struct timeline_track;
+struct timeline_clocks;
 
 struct timeline_options {
 	const char *path;
@@ -31,6 +32,8 @@ struct timeline_options {
 	const bool *ranks;
 	size_t nranks;
 	struct explain *explain; /* counts what is shown; NULL: nobody does (timeline/explain.h) */
+	/* Of several hosts: whose clocks are put on one; NULL: times are as they are. Borrowed. */
+	const struct timeline_clocks *clocks;
 };
 
 struct timeline_counts {
@@ -65,7 +68,6 @@ enum timeline_group {
 	GROUP_MARKS,
 	GROUP_PYTHON,
 	GROUP_COUNTERS,
-	GROUP_FILE, /* `number`: processes of a trace of others */
 };
 
 struct timeline_place {
@@ -147,6 +149,11 @@ int timeline_read_activities(struct timeline *t, const struct timeline_source *s
 			     struct err *err);
 int timeline_read_chrome(struct timeline *t, const struct timeline_source *s, struct buf *notes,
 			 struct err *err);
+/* What `sonde record` has put into a recording beside memory; s->path: events.sonde. */
+int timeline_read_recorded(struct timeline *t, const struct timeline_source *s, struct buf *notes,
+			   struct err *err);
+/* Likewise: stacks and counters. */
+int timeline_read_samples(struct timeline *t, const struct timeline_source *s, struct err *err);
 /* Whichever it is; a directory may have several kinds of files. -ENOENT: none of them. */
 int timeline_read(struct timeline *t, const struct timeline_source *s, struct buf *notes,
 		  struct err *err);

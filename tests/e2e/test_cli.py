@@ -212,7 +212,7 @@ def test_help_json_and_text_agree(cli):
     data = json.loads(cli("sonde", "help", "--json").stdout)
     names = [c["name"] for c in data["commands"]]
     analyses = ["leaks", "gaps", "inefficient", "owners", "peak", "oom", "watch", "compare"]
-    files = ["record", "show", "export", "recover"]
+    files = ["record", "show", "live", "export", "recover"]
     assert names[0] == "msmemscope" and names[-2:] == ["bugreport", "help"]
     assert {n for n in names if n.startswith("mem ")} == {f"mem {n}" for n in analyses + files}
     for command in data["commands"]:

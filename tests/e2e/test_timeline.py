@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MulanPSL-2.0
 """sonde timeline: memory, activities, stacks and traces of others of all ranks in one file. Perfetto's own
-classes read every packet, and the real Perfetto UI opens the file in a browser."""
+classes read every packet (test_timeline_job.py has the real Perfetto UI)."""
 
 import collections
 import gzip
@@ -12,7 +12,6 @@ import sys
 import threading
 
 import pytest
-from browser import Browser
 from capabilities import lacks
 from recording import clean_env
 from test_activity_files import T0, Files
@@ -236,7 +235,7 @@ def test_two_hosts_with_the_same_pids(made):
     made.sonde(*words)
     tracks, _ = read(made.tmp / "hosts.pftrace")
     top = [t[0] for t in tracks.values() if not t[1]]
-    assert top == ["node1", "node2"]
+    assert top == ["node1 · base clock", "node2 · clock not known"]  # too few collectives
     assert sum(t[0] == "rank 3 · node2 · pid 103" for t in tracks.values()) == 1
 
 
@@ -325,22 +324,3 @@ def query(browser, sql):
     r = browser.ask("Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True)
     assert "exceptionDetails" not in r, r
     return json.loads(r["result"]["value"])
-
-
-@pytest.mark.parametrize("name", ["all.pftrace", "all.json"])
-def test_the_perfetto_ui_opens_it(made, tmp_path, name):
-    ui = Ui(made.tmp / name)
-    with Browser(tmp_path) as b:
-        b.ask("Page.navigate", url=ui.url)
-        b.until("typeof app === 'object' && Boolean(app.trace)", 60)
-        errors = query(b, "select name, value from stats where value > 0 and severity != 'info'")
-        assert errors == []
-        ((slices,),) = query(b, "select count(*) from slice")
-        assert int(slices) == made.counts["slices"] + made.counts["instants"]
-        assert query(b, "select count(*) from counter") == [[str(made.counts["counters"])]]
-        arrows = int(query(b, "select count(*) from flow")[0][0])
-        assert arrows == RANKS * KERNELS + 1
-        kernels = query(b, "select count(*) from slice where name = 'MatMul'")
-        want = sum(a["name"] == "MatMul" for r in range(RANKS) for a in _activities(r) if "name" in a)
-        assert kernels == [[str(want)]]
-    ui.server.shutdown()

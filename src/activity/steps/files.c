@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "activity/steps/recorded.h"
 #include "base/fs.h"
 #include "base/mem.h"
 
@@ -300,11 +301,22 @@ static void add_notes(struct split_job *j, const char *lines)
 	}
 }
 
+/* Traces of steps; where there are none, recordings of `sonde record`. */
+static int read_any(struct split_job *j, const char *dir, const char *request, struct err *err)
+{
+	struct err other = {0};
+	int r = split_job_read(j, dir, request, err);
+
+	if (r == -ENOENT && !request && split_job_read_recorded(j, dir, &other) == 0)
+		return 0;
+	return r;
+}
+
 int split_job_add_host(struct split_job *j, const char *host, const char *dir, const char *request,
 		       struct err *err)
 {
 	struct split_job more = {0};
-	int r = split_job_read(&more, dir, request, err);
+	int r = read_any(&more, dir, request, err);
 
 	if (r == 0)
 		note_other_time(j, &more, dir);

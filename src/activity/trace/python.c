@@ -215,10 +215,12 @@ static void run_sampler(void *arg)
 	(void)arg;
 	(void)sched_latency_lower(); /* or a busy job is seen only where it rests */
 	while (add_fresh(&all)) {
+		python_take_turn();
 		find_pythons(all); /* costs much, once */
 		uint64_t begun = clock_mono_ns(), cpu = own_cpu_ns();
 
 		sample_all(all);
+		python_give_turn();
 		uint64_t rest = (own_cpu_ns() - cpu) * SHARE;
 		if (rest > REST_MOST_NS)
 			rest = REST_MOST_NS;

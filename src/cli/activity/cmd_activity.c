@@ -15,6 +15,7 @@
 #include "cli/activity/show.h"
 #include "cli/command.h"
 #include "cli/host_path.h"
+#include "cli/record/finish.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -84,6 +85,8 @@ static int activity_show_run(const struct command *cmd, int argc, char **argv)
 	struct err err = {0};
 	int status = command_parse(cmd, &a, argc, argv);
 
+	for (int i = 0; status < 0 && i < a.nwords; i++)
+		record_finish_killed(cmd, a.words[i]);
 	if (status < 0)
 		status = activity_paths_find(&p, a.words, a.nwords, &err) < 0
 				 ? command_fail(cmd, &err, EXIT_FAILED)
@@ -269,6 +272,8 @@ static int activity_export_run(const struct command *cmd, int argc, char **argv)
 		status = command_fail(cmd, &err, EXIT_USAGE);
 	}
 	if (status < 0) {
+		for (int i = 0; i < a.nwords; i++)
+			record_finish_killed(cmd, a.words[i]);
 		int r = activity_paths_find(&p, a.words, a.nwords, &err);
 
 		if (r == 0)
@@ -299,6 +304,8 @@ static int summarize(const struct command *cmd, const struct args *a,
 	for (int i = 0; i < a->nwords; i++) {
 		struct host_path p = host_path_read(a->words[i]);
 
+		if (!o->request)
+			record_finish_killed(cmd, p.path);
 		if (split_job_add_host(&job, p.host, p.path, o->request, &err) < 0) {
 			split_job_release(&job);
 			return command_fail(cmd, &err, EXIT_FAILED);

@@ -15,6 +15,8 @@
 #include "base/text/printable.h"
 #include "cli/command.h"
 #include "cli/host_path.h"
+#include "cli/record/finish.h"
+#include "timeline/clocks.h"
 #include "timeline/explain.h"
 #include "timeline/timeline.h"
 
@@ -140,16 +142,53 @@ static void print_notes(const struct command *cmd, struct buf *notes)
 	buf_release(&text);
 }
 
-static json_t *counts_json(const struct timeline_command *o, const struct timeline_counts *c)
+static json_t *counts_json(const struct timeline_command *o, const struct timeline_counts *c,
+			   const struct timeline_clocks *clocks)
 {
-	return json_pack("{s:s, s:s, s:I, s:i, s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}",
-			 "output", o->output, "format", formats[o->format], "bytes",
-			 (json_int_t)c->bytes, "processes", (int)c->processes, "tracks",
-			 (int)c->tracks, "slices", (json_int_t)c->slices, "instants",
-			 (json_int_t)c->instants, "counters", (json_int_t)c->counters, "arrows",
-			 (json_int_t)c->arrows, "outside", (json_int_t)c->outside, "left_out",
-			 (json_int_t)c->left_out, "first_ns", (json_int_t)c->first_ns, "last_ns",
-			 (json_int_t)c->last_ns);
+	json_t *hosts = timeline_clocks_json(clocks);
+	json_t *all = json_pack("{s:s, s:s, s:I, s:i, s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}",
+				"output", o->output, "format", formats[o->format], "bytes",
+				(json_int_t)c->bytes, "processes", (int)c->processes, "tracks",
+				(int)c->tracks, "slices", (json_int_t)c->slices, "instants",
+				(json_int_t)c->instants, "counters", (json_int_t)c->counters,
+				"arrows", (json_int_t)c->arrows, "outside", (json_int_t)c->outside,
+				"left_out", (json_int_t)c->left_out, "first_ns",
+				(json_int_t)c->first_ns, "last_ns", (json_int_t)c->last_ns);
+	int64_t bound = hosts ? timeline_clocks_bound(clocks) : 0;
+	json_object_set_new(all, "order_known_from_ns",
+			    bound >= 0 ? json_integer(bound) : json_null());
+	json_object_set_new(all, "hosts", hosts ? hosts : json_array());
+	return all;
+}
+
+/* Of several hosts: whose clock it is, and what cannot be said because of that. */
+static void print_clocks(const struct timeline_clocks *clocks)
+{
+	size_t n;
+	const struct timeline_clock *list = timeline_clocks_list(clocks, &n);
+	int64_t bound = timeline_clocks_bound(clocks);
+	struct buf t = {0};
+
+	if (n < 2)
+		return;
+	buf_addf(&t, "sonde timeline: %zu hosts on the clock of %s\n", n, list[0].host);
+	for (size_t i = 1; i < n; i++) {
+		buf_addf(&t, "sonde timeline: %s: ", list[i].host);
+		timeline_clock_words(&list[i], &t);
+		if (list[i].known)
+			buf_addf(&t, " (%s)", timeline_clock_from(&list[i]));
+		buf_add_char(&t, '\n');
+	}
+	if (bound >= 0)
+		buf_addf(&t,
+			 "sonde timeline: the order of events of two hosts that are less than "
+			 "%.3f ms apart is not known\n",
+			 (double)bound / 1e6);
+	else
+		buf_add_str(&t, "sonde timeline: the order of events of hosts whose clock is not "
+				"known is not known; `sonde ctl clocks -o FILE` measures clocks\n");
+	fputs(buf_str(&t), stderr);
+	buf_release(&t);
 }
 
 static void print_counts(const struct timeline_command *o, const struct timeline_counts *c)
@@ -257,7 +296,8 @@ static int end_file(const char *output, char *part, int r, struct err *err)
 
 /* The explanation, and what was written if a file was asked for. */
 static int print_explained(const struct command *cmd, const struct timeline_command *o,
-			   const struct timeline_counts *c, const struct split_job *job)
+			   const struct timeline_counts *c, const struct timeline_options *t,
+			   const struct split_job *job)
 {
 	struct buf text = {0};
 	json_t *json;
@@ -265,7 +305,8 @@ static int print_explained(const struct command *cmd, const struct timeline_comm
 
 	if (o->json) {
 		json = split_job_json(job);
-		json_object_set_new(json, "written", o->output ? counts_json(o, c) : json_null());
+		json_object_set_new(json, "written",
+				    o->output ? counts_json(o, c, t->clocks) : json_null());
 		return command_print_json(cmd, json);
 	}
 	split_job_text(job, o->top, &text);
@@ -277,20 +318,22 @@ static int print_explained(const struct command *cmd, const struct timeline_comm
 }
 
 static int print_answer(const struct command *cmd, const struct timeline_command *o,
-			const struct timeline_counts *c, struct explain *explain)
+			const struct timeline_counts *c, const struct timeline_options *t)
 {
 	struct split_job job = {0};
 	struct err err = {0};
 	int status;
 
-	if (!explain) {
+	if (!o->json)
+		print_clocks(t->clocks);
+	if (!t->explain) {
 		if (o->json)
-			return command_print_json(cmd, counts_json(o, c));
+			return command_print_json(cmd, counts_json(o, c, t->clocks));
 		print_counts(o, c);
 		return EXIT_DONE;
 	}
-	if (explain_finish(explain, &job)) {
-		status = print_explained(cmd, o, c, &job);
+	if (explain_finish(t->explain, &job)) {
+		status = print_explained(cmd, o, c, t, &job);
 	} else {
 		err_set(&err, -ENODATA,
 			"no work of a device is in these files: --explain needs kernels, from "
@@ -301,6 +344,23 @@ static int print_answer(const struct command *cmd, const struct timeline_command
 	return status;
 }
 
+/* Which hosts there are, and how far their clocks are apart. */
+static int find_clocks(const struct args *a, struct timeline_options *t, struct timeline_clocks *c,
+		       struct buf *notes, struct err *err)
+{
+	int r = 0;
+
+	for (int i = 0; i < a->nwords && r == 0; i++) {
+		struct timeline_source s = read_source(a->words[i]);
+
+		r = timeline_clocks_add(c, &s, err);
+	}
+	if (r == 0)
+		r = timeline_clocks_solve(c, t->path, notes, err);
+	t->clocks = c;
+	return r;
+}
+
 static int write_timeline(const struct command *cmd, struct args *a, struct timeline_command *o,
 			  struct timeline_options *t)
 {
@@ -308,9 +368,14 @@ static int write_timeline(const struct command *cmd, struct args *a, struct time
 	struct timeline *timeline;
 	struct buf notes = {0};
 	struct err err = {0}, closed = {0};
+	struct timeline_clocks *clocks = timeline_clocks_new();
 	char *part = NULL;
 	int r = check_sources(a, &err);
 
+	for (int i = 0; r == 0 && i < a->nwords; i++)
+		record_finish_killed(cmd, read_source(a->words[i]).path);
+	if (r == 0)
+		r = find_clocks(a, t, clocks, &notes, &err);
 	if (r == 0 && t->last_step)
 		r = find_steps(a, t, &err);
 	if (r == 0 && o->output)
@@ -322,6 +387,8 @@ static int write_timeline(const struct command *cmd, struct args *a, struct time
 	if (r < 0) {
 		free(part);
 		explain_free(t->explain);
+		buf_release(&notes);
+		timeline_clocks_free(clocks);
 		return command_fail(cmd, &err, EXIT_FAILED);
 	}
 	r = read_sources(a, timeline, &notes, &err);
@@ -338,11 +405,15 @@ static int write_timeline(const struct command *cmd, struct args *a, struct time
 	r = end_file(o->output, part, r, &err);
 	print_notes(cmd, &notes);
 	buf_release(&notes);
+	int status;
 	if (r < 0) {
 		explain_free(t->explain);
-		return command_fail(cmd, &err, EXIT_FAILED);
+		status = command_fail(cmd, &err, EXIT_FAILED);
+	} else {
+		status = print_answer(cmd, o, &counts, t);
 	}
-	return print_answer(cmd, o, &counts, t->explain);
+	timeline_clocks_free(clocks);
+	return status;
 }
 
 static int timeline_run(const struct command *cmd, int argc, char **argv)

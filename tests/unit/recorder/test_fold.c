@@ -321,7 +321,8 @@ static void fold(const char *from, const char *to, uint64_t keep_bytes)
 				   .end = (uint64_t)st.st_size,
 				   .keep_bytes = keep_bytes,
 				   .limit_bytes = 1 << 20,
-				   .base = &track_base};
+				   .bases = {&track_base},
+				   .nbases = 1};
 	CHECK_INT(fold_recording(&order, &base_bytes, &err), 0);
 }
 
@@ -397,7 +398,8 @@ TEST(fold, new_file_is_new)
 				   .to = planted,
 				   .end = (uint64_t)st.st_size,
 				   .keep_bytes = (uint64_t)st.st_size / 2,
-				   .base = &track_base};
+				   .bases = {&track_base},
+				   .nbases = 1};
 	CHECK_INT(fold_recording(&order, &base_bytes, &err), -EEXIST);
 	buf_clear(&text);
 	CHECK_INT(fs_read_file(planted, 100, &text, NULL), 0);
