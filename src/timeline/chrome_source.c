@@ -434,8 +434,11 @@ static void add_role(const struct chrome_source *s, const struct trace_event *e,
 	}
 	out->role = host_role(e, cat);
 	out->thread = (uint64_t)k->tid;
-	if (out->role == ROLE_PYTHON)
-		out->full_name = full_name(out->name, args);
+	if (out->role != ROLE_PYTHON)
+		return;
+	json_int_t line = json_integer_value(json_object_get(args, "caller line"));
+	out->full_name = full_name(out->name, args);
+	out->caller_line = line > 0 && line <= INT32_MAX ? (int32_t)line : 0;
 }
 
 static void put_event(struct chrome_source *s, const struct trace_event *e, json_t *event)

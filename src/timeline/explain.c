@@ -137,6 +137,9 @@ void explain_slice(struct explain *e, struct timeline_track *k, uint64_t start_n
 
 	if (role <= ROLE_COPY)
 		add_work(x, start_ns, end_ns, event);
+	else if (role == ROLE_PYTHON)
+		host_work_add_from(&x->work, thread_of(k, event), name_of(e, event),
+				   event->caller_line, start_ns, end_ns);
 	else
 		host_work_add(&x->work, thread_of(k, event), kind_of(role), name_of(e, event),
 			      start_ns, end_ns);

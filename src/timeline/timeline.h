@@ -111,6 +111,7 @@ struct timeline_event {
 	/* Of a function: "FILE(LINE): NAME", interned. NULL: as it is shown, with its arguments "file"
 	 * and "line" if there are. */
 	const char *full_name;
+	int32_t caller_line; /* at which its caller has called it; 0: not known */
 };
 
 /* Slices that do not nest get a track beside it. */

@@ -19,6 +19,7 @@ from waiting import pause, wait_until
 PROGRAM = pathlib.Path(__file__).resolve().parents[1] / "targets/python/idle_devices.py"
 TOLERANCE = 0.05  # of the time: samples come every millisecond, and a busy machine delays them
 STEPS = 12
+LATE = {"python", "call", "synchronisation", "unknown"}
 
 # What the program imports in place of PyTorch, at paths that PyTorch's files have.
 LOADER = """
@@ -99,6 +100,12 @@ def planted(node, rank, from_ns, to_ns):
     return sums
 
 
+def line_of(text):
+    """The number of the line of the program that has it."""
+    (found,) = [i for i, line in enumerate(PROGRAM.read_text().splitlines(), 1) if text in line]
+    return found
+
+
 def sonde(node, *words):
     words = [node.build / "bin/sonde", *map(str, words)]
     r = subprocess.run(words, capture_output=True, text=True, timeout=60)
@@ -127,14 +134,14 @@ def check_planted(node, rank):
     from_ns, to_ns = rank["steps"][0]["start_ns"], rank["steps"][-1]["end_ns"]
     found, want = shares(rank), planted(node, rank["rank"], from_ns, to_ns)
     told = {why: round(v, 3) for why, v in found.items()}, want, to_ns - from_ns
+    # samples that come late on a busy machine show what called the planted work, or nothing
+    late = sum(found.get(why, 0) for why in LATE)
+    assert late < 0.3, told
     for why, ns in want.items():
         share = ns / (to_ns - from_ns)
-        # the first samples come a moment after the first step has begun: that is said, as unknown
-        least = share - TOLERANCE - found.get("unknown", 0)
-        assert least < found.get(why, 0) < share + TOLERANCE, (why, told)
-    assert found.get("unknown", 0) < 0.15, told
+        assert share - TOLERANCE - late < found.get(why, 0) < share + TOLERANCE, (why, told)
     for why, share in found.items():
-        assert why in (*want, "unknown") or share < TOLERANCE, (why, told)
+        assert why in want or why in LATE or share < TOLERANCE, (why, told)
     return found
 
 
@@ -156,9 +163,11 @@ def test_planted_reasons_of_one_rank(node, packages):
         loader = by_why["data loader"]
         assert loader["what"].startswith("_SingleProcessDataLoaderIter.__next__ (torch/utils/data/dataloader.py:")
         assert "Rows.__getitem__ (idle_devices.py:" in loader["what"]
-        assert loader["where"].startswith("train_step (idle_devices.py:") and loader["ranks"] == [0]
+        assert loader["where"] == f"train_step (idle_devices.py:{line_of('next(loader)')})", "the line of the call"
+        assert loader["ranks"] == [0]
         assert by_why["checkpoint"]["what"].startswith("save (torch/serialization.py:")
         assert by_why["allocation"]["what"] == "rtMalloc"
+        assert by_why["checkpoint"]["where"] == f"train_step (idle_devices.py:{line_of('serialization.save')})"
         assert by_why["allocation"]["where"].startswith("allocate (idle_devices.py:")
         assert answer["idle"]["python_share"] > 0.8 and answer["idle"]["unknown_share"] < 0.2
     text = sonde(node, "timeline", "--explain", "-o", node.tmp / "t.pftrace", out)
@@ -192,8 +201,10 @@ def test_a_healthy_job_has_no_reason(node, packages):
     with jobs(node, packages, "h"):
         out = trace(node, 1)
     for answer in answers(node, out):
-        assert answer["idle"]["share"] < TOLERANCE, answer["idle"]
-        assert all(r["share"] < TOLERANCE for r in answer["idle"]["reasons"])
+        # on a busy machine it may run late; then it does nothing but launch and wait
+        (rank,) = answer["ranks"]
+        found = shares(rank)
+        assert sum(ns for why, ns in found.items() if why not in LATE) < 0.01, found
 
 
 def test_files_of_a_monitor_and_a_trace_of_stacks(node, packages):

@@ -192,10 +192,12 @@ static void classify_other(struct host_call *c)
 			c->why = library_calls[i].why;
 }
 
-const struct host_call *host_call_find(struct host_calls *h, enum host_kind kind, const char *name)
+const struct host_call *host_call_find(struct host_calls *h, enum host_kind kind, const char *name,
+				       int32_t caller_line)
 {
 	size_t len = strlen(name);
-	uint64_t hash = XXH3_64bits_withSeed(name, len, kind);
+	uint64_t hash =
+		XXH3_64bits_withSeed(name, len, (uint64_t)(uint32_t)caller_line << 8 | kind);
 	struct host_call *c = hmap_get_ptr(&h->by_name, hash);
 
 	if (c)
@@ -204,6 +206,7 @@ const struct host_call *host_call_find(struct host_calls *h, enum host_kind kind
 	memcpy(c + 1, name, len + 1);
 	c->name = (const char *)(c + 1);
 	c->kind = kind;
+	c->caller_line = caller_line > 0 ? caller_line : 0;
 	if (kind == HOST_PYTHON)
 		classify_python(c);
 	else
@@ -239,7 +242,7 @@ static const char *shown_path(const struct host_call *c, size_t *out_len)
 	return from;
 }
 
-void host_call_add(const struct host_call *c, struct buf *out)
+void host_call_add(const struct host_call *c, int32_t line, struct buf *out)
 {
 	const char *address = strstr(c->function, " object at 0x"); /* says nothing */
 	size_t len = address ? (size_t)(address - c->function) : strlen(c->function), file_len;
@@ -252,5 +255,5 @@ void host_call_add(const struct host_call *c, struct buf *out)
 	const char *file = shown_path(c, &file_len);
 	buf_add_str(out, " (");
 	buf_add(out, file, file_len);
-	buf_addf(out, ":%d)", c->line);
+	buf_addf(out, ":%d)", line ? line : c->line);
 }

@@ -30,6 +30,7 @@ struct host_call {
 	const char *file;
 	size_t file_len; /* 0: there is none */
 	int32_t line; /* 0 */
+	int32_t caller_line; /* where the function that made it has made it; 0: not known */
 };
 
 /* What stands for allocations of the driver whose calls are not known. */
@@ -41,10 +42,11 @@ struct host_calls {
 };
 
 /* Names are copied. */
-const struct host_call *host_call_find(struct host_calls *h, enum host_kind kind, const char *name);
+const struct host_call *host_call_find(struct host_calls *h, enum host_kind kind, const char *name,
+				       int32_t caller_line);
 void host_calls_release(struct host_calls *h);
 
-/* "train (train.py:18)", "cudaMalloc" */
-void host_call_add(const struct host_call *c, struct buf *out);
+/* "train (train.py:18)", "cudaMalloc"; line 0: that at which the function begins. */
+void host_call_add(const struct host_call *c, int32_t line, struct buf *out);
 
 #endif

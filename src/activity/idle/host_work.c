@@ -19,13 +19,13 @@ static struct host_thread *thread_of(struct host_work *h, uint64_t id)
 }
 
 static bool add_slice(struct host_work *h, struct host_thread *t, enum host_kind kind,
-		      const char *name, uint64_t start_ns, uint64_t end_ns)
+		      const char *name, int32_t caller_line, uint64_t start_ns, uint64_t end_ns)
 {
 	if (h->slices >= HOST_MAX_SLICES) {
 		h->left_out++;
 		return false;
 	}
-	const struct host_call *call = host_call_find(&h->calls, kind, name);
+	const struct host_call *call = host_call_find(&h->calls, kind, name, caller_line);
 	h->slices++;
 	t->python += kind == HOST_PYTHON;
 	t->launches += call->launches;
@@ -37,14 +37,22 @@ void host_work_add(struct host_work *h, uint64_t thread, enum host_kind kind, co
 		   uint64_t start_ns, uint64_t end_ns)
 {
 	if (start_ns < end_ns)
-		add_slice(h, thread_of(h, thread), kind, name, start_ns, end_ns);
+		add_slice(h, thread_of(h, thread), kind, name, 0, start_ns, end_ns);
+}
+
+void host_work_add_from(struct host_work *h, uint64_t thread, const char *name, int32_t caller_line,
+			uint64_t start_ns, uint64_t end_ns)
+{
+	if (start_ns < end_ns)
+		add_slice(h, thread_of(h, thread), HOST_PYTHON, name, caller_line, start_ns,
+			  end_ns);
 }
 
 void host_work_begin(struct host_work *h, uint64_t thread, enum host_kind kind, const char *name,
 		     uint64_t start_ns)
 {
 	struct host_thread *t = thread_of(h, thread);
-	bool kept = add_slice(h, t, kind, name, start_ns, UINT64_MAX);
+	bool kept = add_slice(h, t, kind, name, 0, start_ns, UINT64_MAX);
 
 	*XPUSH(t->open, t->nopen, t->cap_open) = kept ? t->n - 1 : SIZE_MAX;
 }
@@ -177,6 +185,7 @@ static bool has_python(const struct cursor *c)
 struct finding {
 	enum idle_why why;
 	const struct host_call *what, *inner, *where;
+	int32_t line; /* where it stands in `where`; 0: not known */
 	bool python;
 };
 
@@ -185,13 +194,19 @@ static bool is_users(const struct host_call *c)
 	return c->kind == HOST_PYTHON && c->file_len && c->origin == ORIGIN_USER;
 }
 
-/* The innermost function of the user's among the first n. */
-static const struct host_call *users_call(const struct cursor *c, unsigned n)
+/* The innermost function of the user's among the first n, and where it stands: at the call that is next. */
+static void find_users_call(const struct cursor *c, unsigned n, struct finding *f)
 {
-	while (n-- > 0)
-		if (is_users(c->on[n]->call))
-			return c->on[n]->call;
-	return NULL;
+	unsigned i = n, next;
+
+	while (i > 0 && !is_users(c->on[i - 1]->call))
+		i--;
+	if (!i)
+		return;
+	for (next = i; next < c->n && c->on[next]->call->kind != HOST_PYTHON;)
+		next++;
+	f->where = c->on[i - 1]->call;
+	f->line = next < c->n ? c->on[next]->call->caller_line : 0;
 }
 
 /* The first one whose work is that of all that it calls; c->n: there is none. */
@@ -240,13 +255,13 @@ static struct finding judge_python(const struct cursor *c)
 	if (broad < c->n) {
 		f.why = c->on[broad]->call->why;
 		f.what = c->on[broad]->call;
-		f.where = users_call(c, broad);
+		find_users_call(c, broad, &f);
 		for (unsigned i = c->n; i-- > broad + 1 && !f.inner;)
 			if (is_users(c->on[i]->call))
 				f.inner = c->on[i]->call;
 		return f;
 	}
-	f.where = users_call(c, c->n);
+	find_users_call(c, c->n, &f);
 	for (unsigned i = c->n; i-- > 0;) {
 		const struct host_call *k = c->on[i]->call;
 
@@ -306,24 +321,28 @@ static struct finding judge_moment(const struct host_work *h, const struct curso
 		    (cursors[i].thread->launches || cursors[i].thread->id == h->main_thread))
 			f = judge_calls(&cursors[i]);
 	if (held) /* wherever it begins: that says nothing */
-		return (struct finding){IDLE_COLLECTOR, NULL, NULL, NULL, f.python};
+		return (struct finding){.why = IDLE_COLLECTOR, .python = f.python};
 	if (allocates)
-		return (struct finding){IDLE_ALLOCATION, allocates, NULL, f.where, f.python};
+		return (struct finding){.why = IDLE_ALLOCATION,
+					.what = allocates,
+					.where = f.where,
+					.line = f.line,
+					.python = f.python};
 	return f;
 }
 
 /* --- what is counted --- */
 
-static char *call_text(const struct host_call *a, const struct host_call *b)
+static char *call_text(const struct host_call *a, int32_t line, const struct host_call *b)
 {
 	struct buf text = {0};
 
 	if (a)
-		host_call_add(a, &text);
+		host_call_add(a, line, &text);
 	if (a && b)
 		buf_add_str(&text, " > ");
 	if (b)
-		host_call_add(b, &text);
+		host_call_add(b, 0, &text);
 	char *made = xstrdup(buf_str(&text));
 	buf_release(&text);
 	return made;
@@ -340,7 +359,7 @@ struct counting {
 static size_t reason_of(struct counting *k, const struct finding *f)
 {
 	const uint64_t parts[] = {f->why, (uintptr_t)f->what, (uintptr_t)f->inner,
-				  (uintptr_t)f->where};
+				  (uintptr_t)f->where, (uint64_t)(uint32_t)f->line};
 	struct split_idle *out = k->out;
 	uint64_t key = XXH3_64bits(parts, sizeof(parts)), at = hmap_get(&k->h->reasons, key);
 
@@ -350,8 +369,8 @@ static size_t reason_of(struct counting *k, const struct finding *f)
 		return reason_of(k, &(struct finding){.why = IDLE_UNKNOWN});
 	*XPUSH(out->reasons, out->nreasons, k->h->cap_reasons) =
 		(struct idle_reason){.why = f->why,
-				     .what = call_text(f->what, f->inner),
-				     .where = call_text(f->where, NULL)};
+				     .what = call_text(f->what, 0, f->inner),
+				     .where = call_text(f->where, f->line, NULL)};
 	hmap_put(&k->h->reasons, key, out->nreasons - 1);
 	return out->nreasons - 1;
 }

@@ -46,6 +46,9 @@ struct host_work {
 
 void host_work_add(struct host_work *h, uint64_t thread, enum host_kind kind, const char *name,
 		   uint64_t start_ns, uint64_t end_ns);
+/* A function of Python, of which is known at which line its caller has called it. */
+void host_work_add_from(struct host_work *h, uint64_t thread, const char *name, int32_t caller_line,
+			uint64_t start_ns, uint64_t end_ns);
 /* Slices whose ends come later, nested and in order of time. */
 void host_work_begin(struct host_work *h, uint64_t thread, enum host_kind kind, const char *name,
 		     uint64_t start_ns);

@@ -172,7 +172,7 @@ static void add_host(const struct trace_state *t, struct host_work *h)
 	for (size_t i = 0; i < t->calls.n; i++) {
 		const struct trace_call *c = &t->calls.list[i];
 
-		host_work_add(h, c->tid, HOST_PYTHON, c->text, c->start_ns, c->end_ns);
+		host_work_add_from(h, c->tid, c->text, c->caller_line, c->start_ns, c->end_ns);
 	}
 }
 

@@ -6,7 +6,7 @@
 static enum idle_why why(enum host_kind kind, const char *name)
 {
 	struct host_calls calls = {0};
-	enum idle_why found = host_call_find(&calls, kind, name)->why;
+	enum idle_why found = host_call_find(&calls, kind, name, 0)->why;
 
 	host_calls_release(&calls);
 	return found;
@@ -18,7 +18,7 @@ static const char *shown(enum host_kind kind, const char *name)
 	struct host_calls calls = {0};
 
 	buf_clear(&out);
-	host_call_add(host_call_find(&calls, kind, name), &out);
+	host_call_add(host_call_find(&calls, kind, name, 0), 0, &out);
 	host_calls_release(&calls);
 	return buf_str(&out);
 }

@@ -105,6 +105,24 @@ TEST(host_work, names_the_users_line)
 	split_job_release(&j);
 }
 
+TEST(host_work, the_line_of_the_call)
+{
+	struct host_work h = {0};
+
+	add(&h, MAIN, HOST_PYTHON, TRAIN, 0, 10000);
+	host_work_add_from(&h, MAIN, LOADER, 31, BEGAN, BEGAN + 4 * MS);
+	host_work_add_from(&h, MAIN, "/srv/model.py(7): forward", 32, BEGAN + 4 * MS,
+			   BEGAN + 8 * MS);
+	add(&h, MAIN, HOST_CALL, "cudaMalloc", 5000, 6000);
+	struct split_rank *r = rank_with(&h, 1);
+	check_sums(r);
+	CHECK_INT(r->idle.nreasons, 3);
+	CHECK_STR(r->idle.reasons[0].where, "train (train.py:31)");
+	CHECK_STR(r->idle.reasons[1].where, "forward (model.py:7)");
+	CHECK_STR(r->idle.reasons[2].where, "forward (model.py:7)");
+	split_rank_free(r);
+}
+
 TEST(host_work, the_thread_that_launches_counts)
 {
 	struct host_work h = {0};
