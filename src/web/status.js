@@ -305,7 +305,10 @@ function row(p) {
 	const what = p.command || "";
 	const step = p.current_step < 0 ? null : p.start_step === undefined ? p.current_step :
 		p.current_step + " [" + p.start_step + ", " + p.stop_step + ")";
-	return make("tr", {}, make("td", {}, box), cell(p.pid, "n"), cell(p.rank, "n"),
+	const rank = cell(p.rank, "n");
+	if (p.rank_at_start)
+		rank.title = "the rank that it was started with: a daemon with --user does not look into processes";
+	return make("tr", {}, make("td", {}, box), cell(p.pid, "n"), rank,
 		cell(p.device, "n"), cell(p.job_id, "n"),
 		make("td", {className: "command", textContent: what || "–",
 			title: what + (p.user ? "\n" + p.user + ", " + p.client + ", " + p.endpoint : "")}),
