@@ -6,15 +6,17 @@ A test that hangs becomes a failed test with a traceback instead of a run that n
 deadline is SONDE_TEST_DEADLINE seconds (default 120) or what the test asks for by
 @pytest.mark.deadline(seconds).
 
-With --beside the files that match one of LANES run in a process of their own for each lane, while
-all others run one by one as ever: most tests wait for something most of the time. On few processors
+With --beside several processes share the files, since most tests wait for something most of the time: each
+takes the next one that nobody has taken, those that take longest first, so that all end at about the same
+time. Files of ONE_BY_ONE run one after the other, in the first process. On few processors
 one of thousands may then come too late for what it waits for: up to AGAIN tests that failed run once
 more, alone. If they pass then, the run has passed, and its last lines name them, to be repaired.
-The lines before say how long each lane took, which SLOWEST tests were the slowest of all, and which took
+The lines before say how long each process worked, which SLOWEST tests were the slowest of all, and which took
 the most of the processors.
 """
 
 import collections
+import gc
 import glob
 import os
 import pathlib
@@ -27,62 +29,55 @@ import time
 
 import pytest
 
-# Jobs, builds and environments of their own: they look at no process but their own and take no name
-# that others use. Each lane takes about as long as what is in none; the last lines of a run say how
-# long that was. The first that matches counts.
-LANES = {
-    "waiting": re.compile(
-        r"test_(top|guest_|trace_stop|monitor_recorder|kineto_|torch_owners|your_line)"
-    ),
-    "daemon": re.compile(
-        r"test_(http|rpc|tls|ctl|fabric|jobs_hostile|daemon|metrics|device_metrics|prometheus"
-        r"|packaging|status_page|walkthrough|python_hostile|python_auto_import|wheel|install|torch_modules)"
-    ),
-    "python": re.compile(r"test_(torch_(?!modules)|python_(?!lines|stacks))"),
-    "monitor": re.compile(r"test_(monitor|quick_start|trace_|cupti|activity_|sim_|putils_|timeline)"),
-    "memory": re.compile(
-        r"test_(planted_faults|inefficient|leaks|atb|amended_dumps|compare|host_memory|bootstrap|soak|framework"
-        r"|bombs|losses|planted_names|rotation|crash|recover_places|damaged_input|show_export|viewer_files|owners|oom|cuda_memory)"
-    ),
-}
+# They look at processes that are not their own, or take names that others use.
+ONE_BY_ONE = re.compile(
+    r"test_(access|gpu_first_command|namespaces|restricted_jobs|sandbox|sanitized|sim\.|snap|socket_directory"
+    r"|stack|transparency|user|wait|watch)"
+)
+# The files that take longest, first things first; what follows is taken by size.
+LONGEST = """
+    detected_steps python_auto_import bootstrap planted_faults torch_owners python_messages monitor_python
+    bombs recorder_failures frameworks inefficient python_spans monitor_recorder crash
+""".split()
 TORCHES = os.path.join(os.path.dirname(__file__), "../tests/e2e/torches.py")
 COUNT = re.compile(r"(\d+) (passed|failed|skipped|errors?)\b")
+LAST_LINE = re.compile(r"\d+ (passed|failed|skipped|errors?|deselected).* in [\d.]+s")
+WORKERS = min(16, 4 * (os.cpu_count() or 2))
 AGAIN = 12
 SLOWEST = 20
-NOTED = "SONDE_E2E_NOTED"  # where the lanes note how long each test took, and whether it failed
-FAILED_TESTS, NOTHING_TO_RUN = 1, 5
+NOTED = "SONDE_E2E_NOTED"  # where the processes note how long each test took, and whether it failed
+FAILED_TESTS, INTERRUPTED, NOTHING_TO_RUN = 1, 2, 5
 
 
-def lane_of(name):
-    return next((lane for lane, files in LANES.items() if files.match(name)), None)
-
-
-def files_of(lane, arguments):
-    """The arguments with directories replaced by those of their test files that are of this lane
-    (None: of no other): what is not collected costs nothing."""
-    chosen = []
+def files_of(arguments):
+    """Options, and the files of what else the arguments name, those that take longest first."""
+    options, found = [], []
     for argument in arguments:
-        if not os.path.isdir(argument):
-            chosen.append(argument)
-            continue
-        found = sorted(glob.glob(os.path.join(argument, "**", "test_*.py"), recursive=True))
-        chosen += [path for path in found if lane_of(os.path.basename(path)) == lane]
-    return chosen
+        if os.path.isdir(argument):
+            found += glob.glob(os.path.join(argument, "**", "test_*.py"), recursive=True)
+        else:
+            (found if os.path.exists(argument) else options).append(argument)
+
+    def order(path):
+        name = os.path.basename(path)[len("test_") : -len(".py")]
+        long = LONGEST.index(name) if name in LONGEST else len(LONGEST)
+        return long, -os.path.getsize(path), path
+
+    return options, sorted(set(found), key=order)
 
 
-class Lane:
-    """Leaves only the tests of one lane, whatever else the arguments name; None: those of no other."""
+class Taken:
+    """Which files somebody has begun with: a directory with an empty one for each."""
 
-    def __init__(self, lane):
-        self.lane = lane
+    def __init__(self, directory):
+        self.directory = directory
 
-    def pytest_collection_modifyitems(self, config, items):
-        mine, others = [], []
-        for item in items:
-            name = os.path.basename(item.nodeid.split("::")[0])
-            (mine if lane_of(name) == self.lane else others).append(item)
-        config.hook.pytest_deselected(items=others)
-        items[:] = mine
+    def take(self, path):
+        try:
+            os.mkdir(os.path.join(self.directory, os.path.basename(path)))
+        except FileExistsError:
+            return False
+        return True
 
 
 class Processors:
@@ -174,17 +169,29 @@ class Deadline:
         signal.signal(signal.SIGALRM, previous)
 
 
-def run(arguments, *plugins):
+def run(arguments):
     path = os.environ.get(NOTED)
+    # rows of dumps are a hundred thousand small objects, and none of them is garbage
+    gc.set_threshold(200_000, 20, 20)
     note = [Notes(path)] if path else []
-    return int(pytest.main(arguments, plugins=[Deadline(), *note, *plugins]))
+    return int(pytest.main(arguments, plugins=[Deadline(), *note]))
 
 
-def run_lane(lane, arguments, *plugins):
-    chosen = files_of(lane, arguments)
-    if not any(os.path.exists(a.split("::")[0]) for a in chosen):
-        return NOTHING_TO_RUN  # pytest would run everything
-    return run(chosen, Lane(lane), *plugins)
+def run_files(taken, arguments, is_first):
+    """Until nobody has any left. The exit status: that of the worst."""
+    options, files = files_of(arguments)
+    one_by_one = [f for f in files if ONE_BY_ONE.match(os.path.basename(f))]
+    others = [f for f in files if f not in one_by_one]
+    worst = 0
+    for path in one_by_one + others if is_first else others:
+        if not taken.take(path):
+            continue
+        print(f"--- {os.path.basename(path)}", flush=True)
+        status = run([*options, path])
+        worst = max(worst, 0 if status == NOTHING_TO_RUN else status)
+        if status == INTERRUPTED:
+            break
+    return worst
 
 
 def run_again(arguments, failed):
@@ -207,11 +214,11 @@ def read_notes(lines):
     return times, list(failed)
 
 
-def run_lanes(arguments):
-    """Each other lane is this program once more; its output comes when all have ended."""
-    with tempfile.NamedTemporaryFile("r") as noted:
+def run_beside(arguments):
+    """Each other process is this program once more; its output comes when all have ended."""
+    with tempfile.NamedTemporaryFile("r") as noted, tempfile.TemporaryDirectory() as taken:
         os.environ[NOTED] = noted.name
-        status, counts = run_all(arguments)
+        status, counts = run_all(taken, arguments)
         del os.environ[NOTED]
         times, failed = read_notes(noted)
     unsteady = []
@@ -224,57 +231,53 @@ def run_lanes(arguments):
             print(f"{word}: {seconds:6.2f} s, processors {busy:6.2f} s  {os.path.relpath(test)}")
     for test in unsteady:
         print(f"unsteady: {test}: failed beside others, passed alone")
+    print("of the processors, all tests:", f"{sum(busy for _, busy, _ in times):.0f} s")
     print(counts)
     return status
 
 
-def run_all(arguments):
-    others = []
-    counts = Counts()
-    began = time.monotonic()
-    took = {}
-    # once, not by every lane at the same time: importing them takes seconds
+def run_all(taken, arguments):
+    # once, not by every process at the same time: importing them takes seconds
     subprocess.run([sys.executable, TORCHES], stdout=subprocess.DEVNULL)
+    running, took, counts = {}, {}, Counts()
+    began = time.monotonic()
     try:
-        for lane in LANES:
+        for number in range(WORKERS):
             output = tempfile.TemporaryFile("w+", errors="replace")
-            others.append((lane, output, subprocess.Popen(
-                [sys.executable, __file__, "--lane", lane, *arguments],
-                stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)))  # fmt: skip
-        statuses = [run_lane(None, arguments, counts)]
-        took["the others"] = time.monotonic() - began
-        statuses += [process.wait() for _, _, process in others]
+            command = [sys.executable, __file__, "--worker", str(number), taken, *arguments]
+            running[number] = output, subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
+            )
+        while len(took) < WORKERS:
+            for number, (_, process) in running.items():
+                if number not in took and process.poll() is not None:
+                    took[number] = time.monotonic() - began
+            time.sleep(0.1)
     except BaseException:
-        for _, _, process in others:
+        for _, process in running.values():
             process.kill()
         raise
-    for lane, output, _ in others:
+    for number, (output, _) in running.items():
         output.seek(0)
         text = output.read()
         output.close()
-        print(f"\n--- beside them: {lane}", text, sep="\n", end="")
+        print(f"\n--- process {number}", text, sep="\n", end="")
         counts.add(text)
-        seconds = re.findall(r" in ([\d.]+)s\b", text)
-        took[lane] = float(seconds[-1]) if seconds else 0
-    print("lanes:", ", ".join(f"{lane} {seconds:.0f} s" for lane, seconds in took.items()))
-    return max(0 if s == NOTHING_TO_RUN else s for s in statuses), counts
+    print("processes worked:", ", ".join(f"{seconds:.0f} s" for seconds in sorted(took.values())))
+    return max(process.returncode for _, process in running.values()), counts
 
 
 class Counts:
-    """How many tests of this process ended how, with those of the other ones' last lines."""
+    """How many tests ended how, by the last line of every file's."""
 
     def __init__(self):
         self.of = {}
 
-    def pytest_terminal_summary(self, terminalreporter):
-        for word in ("passed", "failed", "error", "skipped"):
-            self.of[word] = len(terminalreporter.stats.get(word, []))
-
     def add(self, text):
-        lines = [line for line in text.splitlines() if COUNT.search(line)]
-        for number, word in COUNT.findall(lines[-1]) if lines else []:
-            word = "error" if word == "errors" else word
-            self.of[word] = self.of.get(word, 0) + int(number)
+        for line in filter(LAST_LINE.match, text.splitlines()):
+            for number, word in COUNT.findall(line):
+                word = "error" if word == "errors" else word
+                self.of[word] = self.of.get(word, 0) + int(number)
 
     def passed_alone(self, tests):
         self.of["passed"] = self.of.get("passed", 0) + len(tests)
@@ -287,9 +290,9 @@ class Counts:
 
 def main(arguments):
     if arguments[:1] == ["--beside"]:
-        return run_lanes(arguments[1:])
-    if arguments[:1] == ["--lane"]:
-        return run_lane(arguments[1], arguments[2:])
+        return run_beside(arguments[1:])
+    if arguments[:1] == ["--worker"]:
+        return run_files(Taken(arguments[2]), arguments[3:], is_first=arguments[1] == "0")
     return run(arguments)
 
 

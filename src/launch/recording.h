@@ -13,6 +13,10 @@
 /* What of a program prevents us from preloading; MEM_PROGRAM_ANY: nothing that can be seen in its file. */
 enum mem_program launch_program_kind(const char *path);
 
+/* What of GPUs and NPUs there is below `dev` (/dev), and whether the loader finds CUDA's driver: in
+ * one of the folders of `paths` ($LD_LIBRARY_PATH), or because `cache` (/etc/ld.so.cache) has it. */
+struct mem_machine launch_look_at_machine(const char *dev, const char *paths, const char *cache);
+
 /* The value of LD_PRELOAD: ours, in their order, then what was there. Libraries that are missing
  * are left out with a notice, as the loader would complain in every process of the job. */
 int launch_preload(const char *lib_dir, bool host_memory, struct args *a, struct buf *out,

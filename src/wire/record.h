@@ -314,6 +314,7 @@ enum rec_layer_kind {
 	LAYER_ENTER = 0, /* its forward begins: what the thread allocates next belongs to it */
 	LAYER_LEAVE = 1, /* that ends, and so does whatever began inside of it; layer 0: all */
 	LAYER_ADDR = 2, /* a tensor of it lies at addr: the block there belongs to it */
+	LAYER_GRADIENT = 3, /* the thread computes that of another operation; no layer */
 	LAYER_KIND_END,
 };
 
@@ -325,7 +326,9 @@ enum rec_layer_kind {
 struct rec_layer {
 	struct rec head;
 	uint64_t layer; /* hash of its text */
-	uint64_t addr; /* of LAYER_ADDR alone */
+	/* Else one more than the number of an operation of autograd, as in rec_work; 0: not known, or
+	 * LAYER_GRADIENT: none any more. ENTER, LEAVE: operations from it on belong to what runs now. */
+	uint64_t addr;
 	uint64_t bytes; /* of the tensor; 0: not known */
 	uint8_t kind;
 	uint8_t reserved[7];

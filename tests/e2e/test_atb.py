@@ -224,30 +224,37 @@ int main(int argc, char **argv) {
 """
 
 
-@pytest.fixture(params=["0", "1"], ids=["abi0", "abi1"])
-def cxx(request, record, build, tmp_path):
-    """A libatb made by a C++ compiler, and a job that uses it; run(names…) with and without us."""
+@pytest.fixture(scope="module", params=["0", "1"], ids=["abi0", "abi1"])
+def cxx_job(request, tmp_path_factory):
+    """A libatb made by a C++ compiler, and a job that uses it."""
     gxx = needs("c++")
-    lib, job = tmp_path / "libatb.so", tmp_path / "job"
-    (tmp_path / "atb.cc").write_text(FAKE_ATB)
-    (tmp_path / "job.c").write_text(FAKE_JOB)
+    place = tmp_path_factory.mktemp("cxx")
+    lib, job = place / "libatb.so", place / "job"
+    (place / "atb.cc").write_text(FAKE_ATB)
+    (place / "job.c").write_text(FAKE_JOB)
     abi = f"-D_GLIBCXX_USE_CXX11_ABI={request.param}"
     flags = ["-O1", "-g", "-fPIC", "-shared", "-Wl,-soname,libatb.so"]
-    subprocess.run([gxx, "-std=c++14", abi, *flags, tmp_path / "atb.cc", "-o", lib], check=True)
+    subprocess.run([gxx, "-std=c++14", abi, *flags, place / "atb.cc", "-o", lib], check=True)
     root = os.path.join(os.path.dirname(__file__), "../..")
     subprocess.run(
-        ["cc", f"-I{root}/sim/include", tmp_path / "job.c", "-o", job, lib, "-rdynamic"]
-        + [f"-Wl,-rpath,{tmp_path}"],
+        ["cc", f"-I{root}/sim/include", place / "job.c", "-o", job, lib, "-rdynamic"]
+        + [f"-Wl,-rpath,{place}"],
         check=True,
     )
+    return job
+
+
+@pytest.fixture
+def cxx(record, build, cxx_job):
+    """run(names…) of the job with and without us."""
 
     def run(*words, opts=BOTH, env=None, also=None):
         env, ours = dict(env or {}), preload(build, LIBS)
         if also:
             env["LD_PRELOAD"] = also
             ours["LD_PRELOAD"] += f":{also}"
-        plain = record.plain(job, *words, env=env)
-        r = record(job, *words, opts=opts, env={**env, **ours})
+        plain = record.plain(cxx_job, *words, env=env)
+        r = record(cxx_job, *words, opts=opts, env={**env, **ours})
         assert (r.stdout, r.stderr, r.returncode) == (plain.stdout, plain.stderr, 0)
         return r
 

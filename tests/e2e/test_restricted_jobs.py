@@ -118,7 +118,8 @@ def test_a_job_that_takes_our_memory_away(hurt, how):
     show = hurt.show()
     assert show["lost"]["events"] == 0
     if how == "replace":
-        assert "mapped memory of its own over sonde's buffers" in show["notes"][0]
+        mapped = "mapped memory of its own over sonde's buffers"
+        assert any(mapped in note for note in show["notes"]), show["notes"]
         assert 10000 <= hurt.records < 30000
     else:
         assert hurt.records >= 30000 and not show["notes"]

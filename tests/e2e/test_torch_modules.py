@@ -21,6 +21,7 @@ ONE_MODEL = [
     "compiled",
     "hooked",
     "inference",
+    "gradients",
 ]
 RUNS = [ONE_MODEL, ["failing"], ["threads"]]
 
@@ -105,7 +106,7 @@ def test_modules(recorded, name):
 def test_by_malloc(build, tmp_path, torch):
     """With the preloaded library the blocks are those of malloc()."""
     job = Job(build, tmp_path, torch)
-    cli = ["--device=cpu", "--analysis=decompose"]
+    cli = ["--device=cpu", "--analysis=decompose", "--format=none"]
     (told,) = job.run("train_modules.py", "launched", "training", cli=cli)
     for moment in told["told"]:
         check_moment(Questions(build), job, moment)

@@ -299,9 +299,12 @@ def test_killed_with_its_recorder(hurt):
 def test_a_file_of_checksums(record):
     got = record("watched", "during", opts=[WATCH])
     (path,) = got.out.glob("msmemscope_*/device_0/watch_dump/*.csv")
-    status, text = asked(record, path, "--fail-on=corruption")
+    status, text = asked(record, path)
     assert status == 0 and text.startswith("1 change of watched memory found.")
     assert "changed during operator aten.guilty.default #1." in text
+    r = record.sonde("mem", "watch", "--fail-on=corruption", path)
+    assert r.returncode == 1, "whether the change was meant is unknown"
+    assert b"--fail-on: insufficient data in the input" in r.stderr
     path.write_text(path.read_text() + "what is this\n")
     assert "1 lines are not understood" in asked(record, path)[1]
 

@@ -616,6 +616,9 @@ SEEDS = {
 }
 
 
+SEEDS["live"] = {k: SEEDS["stream"][k] for k in ("every", "cut", "counts", "shadow", "asked")}
+
+
 def main():
     for target, seeds in SEEDS.items():
         folder = os.path.join(CORPUS, target)

@@ -5,6 +5,7 @@
 #include "hal/ascend_hal.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 
@@ -14,8 +15,10 @@ static void *consumer(void *arg)
 {
 	for (long n = (long)arg; n > 0;) {
 		void *p = atomic_exchange(&box, NULL);
-		if (!p)
+		if (!p) {
+			sched_yield();
 			continue;
+		}
 		halMemFree(p);
 		n--;
 	}
@@ -40,7 +43,7 @@ int main(int argc, char **argv)
 	for (long i = 0; i < n; i++) {
 		void *p = take(4096);
 		while (atomic_load(&box))
-			;
+			sched_yield();
 		atomic_store(&box, p);
 	}
 	pthread_join(t, NULL);

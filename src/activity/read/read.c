@@ -20,6 +20,7 @@ static const char magic[] = "SQLite format 3"; /* with its NUL */
 void activity_about_release(struct activity_about *a)
 {
 	free(a->groups);
+	free(a->host);
 	*a = (struct activity_about){.rank = -1};
 }
 

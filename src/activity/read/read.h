@@ -27,6 +27,7 @@ struct activity_about {
 	const char *format; /* "DB", "Jsonl", "recording" */
 	uint32_t pid; /* 0: not known */
 	int32_t rank; /* -1: not known */
+	char *host; /* its name; NULL: not known */
 	uint64_t start_ns, end_ns; /* of the session; 0: not known */
 	uint64_t lost; /* that the writer missed, as far as it says */
 	uint64_t rotated_files; /* removed before the end to make room for newer ones */

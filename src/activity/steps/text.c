@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
+#include "activity/steps/idle_text.h"
 #include "activity/steps/job_summary.h"
+#include "activity/steps/tables.h"
 #include "base/text/number_words.h"
 #include "base/text/printable.h"
 #include "unwind/symbols/demangle.h"
@@ -179,11 +181,6 @@ static double percent(uint64_t part, uint64_t whole)
 	return whole ? 100.0 * (double)part / (double)whole : 0;
 }
 
-static double ms(uint64_t ns)
-{
-	return (double)ns / 1e6;
-}
-
 #define TIME_BYTES 32
 #define TIME(ns) time_text(ns, (char[TIME_BYTES]){0})
 
@@ -205,46 +202,11 @@ static void capitalize(struct buf *out, size_t at)
 
 /* --- the words --- */
 
-static const struct split_rank *longest(const struct split_job *j)
-{
-	const struct split_rank *r = j->ranks[0];
-
-	for (size_t i = 1; i < j->nranks; i++)
-		if (j->ranks[i]->nsteps > r->nsteps)
-			r = j->ranks[i];
-	return r;
-}
-
-/* Numbers of steps that any rank has. The next step, if that was asked for, need not be the same one
- * for all: then `same` is false. */
-struct step_range {
-	uint64_t first, last;
-	bool same;
-};
-
-static struct step_range find_steps(const struct split_job *j)
-{
-	const struct split_rank *r = longest(j);
-	struct step_range all = {r->steps[0].number, r->steps[r->nsteps - 1].number, true};
-
-	for (size_t i = 0; i < j->nranks; i++) {
-		r = j->ranks[i];
-		if (!r->nsteps || r->steps[0].number == SPLIT_NO_NUMBER)
-			continue;
-		uint64_t first = r->steps[0].number, last = r->steps[r->nsteps - 1].number;
-		if ((first != all.first || last != all.last) && split_rank_is_complete(r))
-			all.same = false;
-		all.first = first < all.first ? first : all.first;
-		all.last = last > all.last ? last : all.last;
-	}
-	return all;
-}
-
 static void say_which(const struct split_job *j, struct buf *out)
 {
-	const struct split_rank *r = longest(j);
+	const struct split_rank *r = split_longest(j);
 	bool numbered = r->nsteps && r->steps[0].number != SPLIT_NO_NUMBER;
-	struct step_range all = numbered ? find_steps(j) : (struct step_range){.same = true};
+	struct step_range all = numbered ? split_step_range(j) : (struct step_range){.same = true};
 
 	if (!r->nsteps)
 		buf_add_str(out, "No step");
@@ -283,6 +245,33 @@ static void say_split(const struct split_job *j, struct buf *out)
 			 TIME(m->comm_ns), split_overlap(m));
 }
 
+#define WAITING_SAID 5 /* percent of the communication, and of a step */
+
+static void say_waiting(const struct split_job *j, struct buf *out)
+{
+	struct split_waiting w = split_job_waiting(j);
+	double share = percent(w.waiting_ns, w.comm_ns);
+
+	if (!w.comm_ns || j->slowest.verdict < SPLIT_EVEN)
+		return;
+	if (share < WAITING_SAID ||
+	    percent(j->mean.part_ns[SPLIT_COMM], j->mean.step_ns) < WAITING_SAID)
+		return;
+	buf_addf(out,
+		 "Of the communication that nothing hides, %.1f %% is waiting for the rank that "
+		 "comes last in a step",
+		 share);
+	if (w.last_steps * 2 > w.steps) {
+		buf_add_str(out, ": ");
+		split_row_label(&j->rows[w.last], out);
+		buf_addf(out, " in %llu of %llu", (unsigned long long)w.last_steps,
+			 (unsigned long long)w.steps);
+	} else {
+		buf_add_str(out, "; ranks take turns");
+	}
+	buf_addf(out, "; at most %.1f %% is transfer.\n", 100 - share);
+}
+
 static void say_why(const struct split_job *j, struct buf *out)
 {
 	const struct split_slowest *s = &j->slowest;
@@ -303,6 +292,7 @@ static void say_why(const struct split_job *j, struct buf *out)
 	if (s->why == SPLIT_IDLE)
 		buf_add_str(out, ": its host does not launch in time");
 	buf_add_str(out, ".\n");
+	split_idle_say_slowest(j, out);
 }
 
 static void say_slowest(const struct split_job *j, struct buf *out)
@@ -429,142 +419,15 @@ static void say_notes(const struct split_job *j, struct buf *out)
 	add_lines(out, j->notes);
 }
 
-/* --- tables --- */
-
-static void add_overlap(struct buf *out, const struct split_times *t)
-{
-	if (t->comm_ns)
-		buf_addf(out, " %8.1f %%", split_overlap(t));
-	else
-		buf_addf(out, " %10s", "-");
-}
-
-static void add_times(struct buf *out, const struct split_times *t)
-{
-	buf_addf(out, " %11.3f", ms(t->step_ns));
-	for (unsigned p = 0; p < SPLIT_PARTS; p++)
-		buf_addf(out, " %11.3f", ms(t->part_ns[p]));
-	add_overlap(out, t);
-	buf_add_char(out, '\n');
-}
-
-#define TIMES_HEAD "     step ms     compute       comm.        copy        idle      hidden\n"
-
-static void add_rest(struct buf *out, size_t shown, size_t all)
-{
-	if (shown < all)
-		buf_addf(out, "... and %zu more\n", all - shown);
-}
-
-static void table_ranks(const struct split_job *j, unsigned top, struct buf *out)
-{
-	size_t n = j->nrows < top ? j->nrows : top;
-
-	buf_add_str(out, "\nRanks (averages per step; comm.: communication that does not overlap "
-			 "with compute; hidden: share of the communication that does)\n"
-			 "  rank        pid device steps" TIMES_HEAD);
-	for (size_t i = 0; i < n; i++) {
-		const struct split_row *row = &j->rows[i];
-
-		buf_addf(out, row->rank->rank >= 0 ? "%6d" : "     ?", row->rank->rank);
-		buf_addf(out, " %10u", row->rank->pid);
-		buf_addf(out, row->device ? " %6u" : "      -",
-			 row->device ? row->device->device : 0);
-		buf_addf(out, " %5u", row->steps);
-		add_times(out, &row->mean);
-	}
-	add_rest(out, n, j->nrows);
-}
-
-/* Mean over the rows that have this step. */
-static bool step_mean(const struct split_job *j, uint64_t number, struct split_times *out)
-{
-	uint64_t n = 0;
-
-	*out = (struct split_times){0};
-	for (size_t i = 0; i < j->nrows; i++) {
-		const struct split_row *row = &j->rows[i];
-
-		for (size_t k = 0; k < row->rank->nsteps; k++) {
-			const struct split_step *s = &row->rank->steps[k];
-			uint64_t ns = s->end_ns - s->start_ns;
-			struct split_times bare = {.step_ns = ns, .part_ns = {[SPLIT_IDLE] = ns}};
-
-			if (s->number != number || !s->whole)
-				continue;
-			split_times_add(out, row->device ? &row->device->steps[k] : &bare);
-			n++;
-		}
-	}
-	if (!n)
-		return false;
-	out->step_ns /= n;
-	out->comm_ns /= n;
-	for (unsigned p = 0; p < SPLIT_PARTS; p++)
-		out->part_ns[p] /= n;
-	return true;
-}
-
-static void table_steps(const struct split_job *j, unsigned top, struct buf *out)
-{
-	const struct split_rank *r = longest(j);
-	uint64_t shown = 0, left = 0;
-
-	if (r->nsteps && r->steps[0].number == SPLIT_NO_NUMBER)
-		return;
-	struct step_range all = r->nsteps ? find_steps(j) : (struct step_range){1, 0, true};
-	buf_addf(out, "\nSteps (means of %s)\n          step" TIMES_HEAD,
-		 all.same ? "all ranks" : "the ranks that traced them");
-	/* numbers are somebody else's: two ranks may be far apart */
-	for (uint64_t number = all.first; number <= all.last && shown < top; number++) {
-		struct split_times t;
-
-		shown++;
-		if (!step_mean(j, number, &t))
-			continue;
-		buf_addf(out, "%14llu", (unsigned long long)number);
-		add_times(out, &t);
-	}
-	left = all.last + 1 - all.first;
-	add_rest(out, shown, left);
-}
-
-static void table_kernels(const struct split_job *j, unsigned top, struct buf *out)
-{
-	size_t n = j->nsums < top ? j->nsums : top;
-
-	if (!j->nsums)
-		return;
-	buf_add_str(out, "\nWhat took the time of the devices (all ranks; p99: the highest of a "
-			 "rank)\n   share       calls    total ms     mean us      p99 us  part"
-			 "           name\n");
-	for (size_t i = 0; i < n; i++) {
-		const struct split_sum *s = &j->sums[i];
-
-		buf_addf(out, "%6.1f %% %11llu %11.3f %11.1f %11.1f  %-14s ",
-			 percent(s->total_ns, j->busy_ns), (unsigned long long)s->calls,
-			 ms(s->total_ns), (double)s->total_ns / 1e3 / (double)s->calls,
-			 (double)s->p99_ns / 1e3, split_part_name(s->part));
-		demangle_add_name(out, s->name, 2 * NAME_COLUMNS);
-		buf_add_char(out, '\n');
-	}
-	add_rest(out, n, j->nsums);
-}
-
 static void say_answer(const struct split_job *j, struct buf *out)
 {
 	add_missing(j, out);
 	say_incomplete(j, out);
 	say_split(j, out);
+	say_waiting(j, out);
+	split_idle_say(j, out);
 	say_slowest(j, out);
 	say_notes(j, out);
-}
-
-static void add_tables(const struct split_job *j, unsigned top, struct buf *out)
-{
-	table_ranks(j, top, out);
-	table_steps(j, top, out);
-	table_kernels(j, top, out);
 }
 
 static void say_job(const struct split_job *j, size_t i, struct buf *out)
@@ -591,7 +454,7 @@ static void say_jobs(const struct split_job *j, unsigned top, struct buf *out)
 	}
 	for (size_t i = 0; i < j->njobs; i++) {
 		say_job(j, i, out);
-		add_tables(&j->jobs[i], top, out);
+		split_job_tables(&j->jobs[i], top, out);
 	}
 }
 
@@ -613,5 +476,5 @@ void split_job_text(const struct split_job *j, unsigned top, struct buf *out)
 			    "be distinguished here. Nothing is compared; trace one of them with "
 			    "--pids or --job-id.\n");
 	say_answer(j, out);
-	add_tables(j, top, out);
+	split_job_tables(j, top, out);
 }

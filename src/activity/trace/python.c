@@ -302,6 +302,7 @@ struct seen_open {
 	int32_t first_line;
 	int32_t line; /* the last one seen */
 	struct seen_moment start;
+	int32_t caller_line; /* it is another call when that changes */
 };
 
 /* --- calls that have ended --- */
@@ -339,6 +340,7 @@ static void add_call(struct seen *s, const struct seen_thread *th, const struct 
 		.line = o->first_line,
 		.tid = th->tid,
 		.depth = depth,
+		.caller_line = o->caller_line,
 	};
 }
 
@@ -396,10 +398,13 @@ static void add_stack(struct seen *s, struct seen_thread *th, const struct pytho
 	for (size_t i = stay; i < is->nframes; i++) {
 		const struct stack_frame *f = &is->frames[i];
 
-		push_call(th, &(struct seen_open){f->name, f->file, f->first_line, f->line, now});
+		int32_t from = i ? is->frames[i - 1].line : 0;
+
+		push_call(th,
+			  &(struct seen_open){f->name, f->file, f->first_line, f->line, now, from});
 	}
 	if (is->gc && !gc_stays) {
-		push_call(th, &(struct seen_open){GC_NAME, "", 0, 0, now});
+		push_call(th, &(struct seen_open){GC_NAME, "", 0, 0, now, 0});
 		th->gc = true;
 	}
 }

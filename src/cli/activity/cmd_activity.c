@@ -8,13 +8,13 @@
 #include "activity/read/read.h"
 #include "activity/read/totals.h"
 #include "activity/steps/files.h"
-#include "activity/steps/recorded.h"
 #include "base/clock.h"
 #include "base/fs.h"
 #include "base/mem.h"
 #include "base/text/number_words.h"
 #include "cli/activity/show.h"
 #include "cli/command.h"
+#include "cli/host_path.h"
 #include "cli/record/finish.h"
 
 #include <dirent.h>
@@ -293,30 +293,23 @@ struct summary_options {
 	bool json;
 };
 
-/* Traces of steps; where there are none, recordings of `sonde record`. */
-static int read_job(const struct command *cmd, struct split_job *job, const char *dir,
-		    const char *request, struct err *err)
-{
-	struct err other = {0};
-	int r = split_job_read(job, dir, request, err);
-
-	if (r == -ENOENT && !request)
-		record_finish_killed(cmd, dir);
-	if (r == -ENOENT && !request && split_job_read_recorded(job, dir, &other) == 0)
-		r = 0;
-	return r;
-}
-
-static int summarize(const struct command *cmd, const char *dir, const struct summary_options *o)
+static int summarize(const struct command *cmd, const struct args *a,
+		     const struct summary_options *o)
 {
 	struct split_job job = {0};
 	struct buf text = {0};
 	struct err err = {0};
 	int status;
 
-	if (read_job(cmd, &job, dir, o->request, &err) < 0) {
-		split_job_release(&job);
-		return command_fail(cmd, &err, EXIT_FAILED);
+	for (int i = 0; i < a->nwords; i++) {
+		struct host_path p = host_path_read(a->words[i]);
+
+		if (!o->request)
+			record_finish_killed(cmd, p.path);
+		if (split_job_add_host(&job, p.host, p.path, o->request, &err) < 0) {
+			split_job_release(&job);
+			return command_fail(cmd, &err, EXIT_FAILED);
+		}
 	}
 	split_job_judge(&job);
 	if (o->json) {
@@ -337,7 +330,7 @@ static int activity_summary_run(const struct command *cmd, int argc, char **argv
 
 	int status = command_parse(cmd, &a, argc, argv);
 	if (status < 0)
-		status = summarize(cmd, a.words[0], &o);
+		status = summarize(cmd, &a, &o);
 	args_release(&a);
 	return status;
 }
@@ -440,11 +433,12 @@ static const struct opt summary_option_rows[] = {
 	OPT_END,
 };
 
-static const char *const summary_usage[] = {"[options] <directory>", NULL};
+static const char *const summary_usage[] = {"[options] [HOST=]DIRECTORY…", NULL};
 
 static const struct args_example summary_examples[] = {
 	{"the newest trace below a --log-file of nputrace", "sonde activity summary /tmp/trace"},
 	{"one rank of it", "sonde activity summary /tmp/trace/node0_4711_20260131120000123_sonde"},
+	{"of two hosts", "sonde activity summary node1=/data/node1/trace node2=/data/node2/trace"},
 	{"which rank is slowest, for a program",
 	 "sonde activity summary --json /tmp/trace | jq .slowest"},
 	{NULL, NULL},
@@ -453,22 +447,26 @@ static const struct args_example summary_examples[] = {
 const struct command cmd_activity_summary = {
 	.name = "activity summary",
 	.spec = {.name = "sonde activity summary",
-		 .summary = "where the time of traced steps went, of all ranks",
+		 .summary =
+			 "where the time of traced steps went, of all ranks, and why devices idle",
 		 .description =
 			 "Shows from the traces that nputrace has left, of all ranks together, "
 			 "where the time of a step goes: compute, communication that no compute "
 			 "hides, copies, idle; how much of the communication overlaps with "
-			 "compute; "
+			 "compute; why devices idle, with --with-stack by the Python of their "
+			 "hosts; "
 			 "which rank is slowest, by how much and in what; and which kernels took "
 			 "the time. Ranks that have left no trace come first, with where the "
-			 "others stand: in a hang, those wait for them. The directory is the "
+			 "others stand: in a hang, those wait for them. A directory is the "
 			 "--log-file of nputrace, or that of one "
-			 "rank below it. With --analyse the same is left there as "
+			 "rank below it; name one of each host if they have no common file system. "
+			 "For other traces there is 'sonde timeline --explain'. With --analyse the "
+			 "same is left there as "
 			 "summary_<request>.txt and .json.",
 		 .usage = summary_usage,
 		 .options = summary_option_rows,
 		 .examples = summary_examples,
 		 .min_words = 1,
-		 .max_words = 1},
+		 .max_words = -1},
 	.run = activity_summary_run,
 };

@@ -168,6 +168,8 @@ static void warn_of_program(struct job *j)
 	enum mem_program kind = launch_program_kind(buf_str(&j->program));
 
 	j->options.config.program = kind;
+	j->options.config.machine =
+		launch_look_at_machine("/dev", getenv("LD_LIBRARY_PATH"), "/etc/ld.so.cache");
 	keep_command(j);
 	if (kind == MEM_PROGRAM_STATIC)
 		args_notice(&j->args,

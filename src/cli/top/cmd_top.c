@@ -324,7 +324,7 @@ static int show_top(struct ctl *c, const struct top_options *o)
 			       .arg = &t};
 	struct err err = {0};
 
-	snprintf(t.view.filter, sizeof(t.view.filter), "%s", o->filter ? o->filter : "");
+	snprintf(t.view.filter.text, sizeof(t.view.filter.text), "%s", o->filter ? o->filter : "");
 	c->group.progress = NULL; /* there are many rounds */
 	screen_signals(false);
 	int status = exit_status(&t, top_follow_run(&f, &err));

@@ -26,11 +26,34 @@ static json_t *rank_number(const struct jobs_facts *f, int32_t rank)
 }
 
 /* A command line is shown to whom /proc would show it. */
+static bool is_command_shown(const struct access_grant *who, const struct jobs_process *p)
+{
+	return !who || who->command_lines || who->uid == p->uid;
+}
+
+static bool has_pid(const struct jobs_process *p, const void *arg)
+{
+	return p->pid == *(const int32_t *)arg && p->peer;
+}
+
+bool jobs_find_owner(const struct jobs *j, const struct access_grant *who, int32_t pid,
+		     struct jobs_owner *out)
+{
+	size_t n;
+	struct jobs_process **all = jobs_collect(j, who, has_pid, &pid, NULL, &n);
+
+	if (n)
+		*out = (struct jobs_owner){all[0]->peer->pid, all[0]->uid,
+					   is_command_shown(who, all[0])};
+	free(all);
+	return n > 0;
+}
+
 static void add_facts(json_t *o, const struct access_grant *who, const struct jobs_process *p)
 {
 	const struct jobs_peer *peer = p->peer;
 	const struct jobs_facts *f = peer ? peer->facts : NULL;
-	bool shown = !who || who->command_lines || who->uid == p->uid;
+	bool shown = is_command_shown(who, p);
 
 	json_object_set_new(o, "host_pid", peer ? json_integer(peer->pid) : json_null());
 	json_object_set_new(o, "command", shown ? jobs_command_line(f) : json_null());
@@ -194,6 +217,11 @@ static json_t *describe_row(const struct row *r, const struct access_grant *who,
 		"npumonitor", jobs_state_name(jobs_monitor_state(source, now_ms)));
 
 	json_object_set_new(o, "clients", list_clients(r));
+	int64_t step_ms = p->step_ms > source->step_ms ? p->step_ms : source->step_ms;
+	if (r->guest && r->guest->step_ms > step_ms)
+		step_ms = r->guest->step_ms;
+	json_object_set_new(o, "step_age_s",
+			    step_ms ? json_real((double)(now_ms - step_ms) / 1000) : json_null());
 	json_object_set_new(o, "traces_ended", json_integer(source->traces_ended));
 	json_object_set_new(o, "device", device >= 0 ? json_integer(device) : json_null());
 	if (source->trace == FABRIC_RUNNING || source->trace == FABRIC_READY) {

@@ -178,6 +178,7 @@ struct wanted {
 	const char *const *frameworks; /* waits for one of them; NULL: comes at once */
 	_Atomic uint32_t state;
 	_Atomic uint32_t tries;
+	_Atomic uint64_t tried_ns; /* the last of them */
 };
 
 static const char *const stepping[] = {"torch", "mindspore", NULL};
@@ -287,6 +288,7 @@ static int import_module(void *arg)
 	 */
 	int r = is_starting() || !PyEval_GetFrame() ? 0 : run_text(w);
 
+	atomic_store(&w->tried_ns, guest_now());
 	atomic_store(&w->state, r > 0 || atomic_fetch_add(&w->tries, 1) >= MAX_TRIES ? DONE : IDLE);
 	return r < 0 ? -1 : 0;
 }
@@ -308,11 +310,24 @@ static bool is_off(void)
 	return !strcmp(value, "0") || !strcmp(value, "off");
 }
 
+/*
+ * Each try costs the job a millisecond or two, and a program that imports makes thousands of events, which
+ * all would ask: the longer it takes, the more patient. A hundred tries are about a second, MAX_TRIES more
+ * than a minute.
+ */
+static bool is_too_soon(const struct wanted *w)
+{
+	uint64_t pause_ns = PAUSE_NS / 32 * atomic_load(&w->tries);
+
+	return pause_ns && guest_now() - atomic_load(&w->tried_ns) < pause_ns;
+}
+
 static void request_call(struct wanted *w)
 {
 	uint32_t idle = IDLE;
 
-	if (!Py_IsInitialized() || !atomic_compare_exchange_strong(&w->state, &idle, ASKED))
+	if (is_too_soon(w) || !Py_IsInitialized() ||
+	    !atomic_compare_exchange_strong(&w->state, &idle, ASKED))
 		return;
 	if (Py_AddPendingCall(import_module, w) < 0)
 		atomic_store(&w->state, IDLE);

@@ -42,7 +42,8 @@
 #define MAX_FILE 512
 #define MAX_TABLE (1u << 20)
 #define MAX_SHIMS 1000
-#define KNOWN_CODES 256 /* remembered */
+#define KNOWN_CODES 4096 /* remembered; the stack of a deep import has hundreds */
+#define PUSHED_CHUNKS 64 /* of some hundred frames each */
 #define RECENT_PLACES 1024u
 #define WHOLE UINT64_MAX /* of a place: the function, not an instruction of it */
 #define HIDDEN_FILES 512 /* some ten times what there are */
@@ -339,15 +340,29 @@ struct walk {
 	bool on_stack; /* or what is next may lie there itself */
 };
 
-/* Among the frames that the thread has pushed, which is where most are. */
+/* Among the frames that the thread has pushed, which is where most are:
+ *
+ *	thread state -> newest chunk -> previous -> previous …
+ *	chunk: | previous | size | top | frame | frame | … |
+ *
+ * They belong to the thread, and it unlinks one before it frees it. */
 static bool is_pushed(uint64_t tstate, uint64_t frame)
 {
-	uint64_t chunk, top; /* one word behind the other */
 	uint32_t at = python.layout.tstate.datastack_chunk;
+	uint64_t chunk, top, size; /* the first one's end stands in the thread state */
 
-	return at != PYTHON_NONE && python_read_word(&reader, tstate + at, &chunk) == 0 &&
-	       python_read_word(&reader, tstate + at + 8, &top) == 0 && frame > chunk &&
-	       frame < top;
+	if (at == PYTHON_NONE || python_read_word(&reader, tstate + at, &chunk) < 0 ||
+	    python_read_word(&reader, tstate + at + 8, &top) < 0)
+		return false;
+	for (unsigned i = 0; i < PUSHED_CHUNKS; i++) {
+		if (frame > chunk && frame < top)
+			return true;
+		if (python_read_word(&reader, chunk, &chunk) < 0 || !chunk ||
+		    python_read_word(&reader, chunk + 8, &size) < 0)
+			return false;
+		top = chunk + size;
+	}
+	return false;
 }
 
 /* The frames of this thread; false if there are none. */
@@ -497,12 +512,15 @@ static bool add_place(uint64_t *out, struct place *p)
  */
 static uint32_t add_users(struct walk *walk, uint64_t *words, uint32_t n, unsigned left)
 {
+	uint64_t others = 0; /* neighbours are often of one file */
 	struct place p;
 
 	for (unsigned further = 0; further < FURTHER_FRAMES && next_place(walk, &left, &p);
 	     further++) {
-		if (!is_users(p.file))
+		if (p.file == others || !is_users(p.file)) {
+			others = p.file;
 			continue;
+		}
 		words[n] = STACK_CUT;
 		return add_place(&words[n + (further > 0)], &p) ? 1 + (further > 0) : 0;
 	}

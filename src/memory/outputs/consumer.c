@@ -9,6 +9,7 @@
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/text/number_words.h"
 #include "base/text/printable.h"
 #include "memory/options/asked.h"
 #include "memory/outputs/outputs.h"
@@ -16,12 +17,14 @@
 #include "memory/track/job_memory.h"
 #include "memory/track/track.h"
 #include "wire/control_page.h"
+#include "wire/ring.h"
 
 #include <libgen.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #define TAG "[msmemscope] "
@@ -288,6 +291,22 @@ static void report_findings(struct report *r, struct diagnose *d)
 	buf_release(&text);
 }
 
+/* Processes without a buffer, and why there was none, if that can be seen. */
+static void add_unrecorded(const struct report *r, unsigned long long n, struct buf *text)
+{
+	const uint64_t need = ARENA_OFF_STACK_DATA + (uint64_t)ARENA_FIRST_SEGS * ARENA_SEG_SIZE;
+	struct statvfs fs;
+
+	buf_addf(text, "; %llu process%s could not be recorded at all", n, n == 1 ? "" : "es");
+	if (statvfs(r->dir, &fs) < 0 || (uint64_t)fs.f_bavail * fs.f_frsize >= need)
+		return;
+	buf_add_str(text, ", since the disk is full (");
+	words_bytes(text, (uint64_t)fs.f_bavail * fs.f_frsize);
+	buf_add_str(text, " are left, a buffer begins with ");
+	words_bytes(text, need);
+	buf_add_char(text, ')');
+}
+
 /* The last line of a recorded job: how much there is, where, and what to do with it. */
 static void report_close(struct report *r, const struct consumer_report *now,
 			 const struct outputs *o)
@@ -324,8 +343,7 @@ static void report_close(struct report *r, const struct consumer_report *now,
 	else
 		buf_add_str(&text, "none lost");
 	if (unrecorded)
-		buf_addf(&text, "; %llu process%s could not be recorded at all", unrecorded,
-			 unrecorded == 1 ? "" : "es");
+		add_unrecorded(r, unrecorded, &text);
 	if (now->running)
 		buf_add_str(&text, "; processes of the job go on and are recorded");
 	if (rows)

@@ -1,0 +1,3 @@
+const showDifference = () => null;
+const showActivities = () => null;
+const showProfiles = () => null;
