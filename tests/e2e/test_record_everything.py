@@ -366,3 +366,36 @@ def test_hosts_share_a_directory(build, tmp_path):
     for recording in recordings:
         wait_finished(recording)
     assert sum(e["name"] == "step 3" for e in read_timeline(build, tmp_path, tmp_path / "rec")["steps"]) == 4
+
+
+LAUNCHER = """
+import os, subprocess, sys, time
+if len(sys.argv) == 2:
+    ranks = [subprocess.Popen([sys.executable, __file__, sys.argv[1], "rank"],
+                              env=dict(os.environ, RANK=str(r), LOCAL_RANK=str(r), WORLD_SIZE="2")) for r in range(2)]
+    sys.exit(max(r.wait() for r in ranks))
+def rank_0_works(): wait()
+def rank_1_works(): wait()
+def wait():
+    while not os.path.exists(sys.argv[1]): time.sleep(0.005)
+(rank_0_works if os.environ["RANK"] == "0" else rank_1_works)()
+"""
+
+
+def test_ranks_that_python_launches(build, tmp_path):
+    """As torchrun does: each rank's stacks are on its own track, in the order of ranks."""
+    script, stop, out = tmp_path / "launch.py", tmp_path / "stop", tmp_path / "rec"
+    script.write_text(LAUNCHER)
+    words = [build / "bin/sonde", "record", "-q", "-o", out, "--interval", "5ms", "--", sys.executable, script, stop]
+    with subprocess.Popen(words, env=clean_env(tmp_path)) as job:
+        wait_until(lambda: list(out.glob("recording_*/events.sonde")), "the recording")
+        seen = lambda: {"rank_0_works", "rank_1_works"} <= names_in(read_timeline(build, tmp_path, out))
+        wait_until(seen, "stacks")
+        stop.touch()
+        assert job.wait(timeout=30) == 0
+    read_timeline(build, tmp_path, out)
+    events = json.loads((tmp_path / "timeline.json").read_text())["traceEvents"]
+    named = {e["pid"]: e["args"]["name"] for e in events if e.get("name") == "process_name"}
+    for rank in range(2):
+        (pid,) = {e["pid"] for e in events if e["name"] == f"rank_{rank}_works"}
+        assert named[pid].startswith(f"rank {rank} · ")

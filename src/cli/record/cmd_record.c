@@ -41,7 +41,7 @@ static int set_libraries(struct launch *l, struct err *err)
 	if (r == 0)
 		r = launch_set_environment(buf_str(&l->dir), buf_str(&preload), err);
 	if (r == 0)
-		r = launch_monitor_environment(l->o.mspti, &l->env, err);
+		r = launch_monitor_environment(l->o.mspti, launch_has_daemon(), &l->env, err);
 	if (r == 0)
 		r = monitor_environment_apply(&l->env, err);
 	buf_release(&lib_dir);

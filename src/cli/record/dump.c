@@ -6,6 +6,7 @@
 #include <linux/futex.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -53,8 +54,14 @@ static int ask(const char *dir, struct err *err)
 {
 	const struct timespec step = {0, 10000000};
 	struct control_page *page;
-	int r = session_map(dir, false, &page, err);
+	struct stat st;
+	int r = lstat(dir, &st) < 0 ? err_sys(err, -errno, "cannot open '%s'", dir) : 0;
 
+	/* Its page is written to. */
+	if (r == 0 && (!S_ISDIR(st.st_mode) || st.st_uid != geteuid()))
+		r = err_set(err, -EPERM, "'%s' belongs to another user: ask as that user", dir);
+	if (r == 0)
+		r = session_map(dir, false, &page, err);
 	if (r < 0)
 		return r;
 	if (!page->record.on || !session_is_live(dir, page)) {

@@ -318,10 +318,10 @@ static bool note_awake(void)
  * would take each other's requests. */
 void monitor_wake(void)
 {
-	if (!environment.wanted || collect_is_sealed() || note_awake())
+	if (!(environment.wanted || resident_is_wanted()) || collect_is_sealed() || note_awake())
 		return;
 	/* torch_npu and MindSpore ask by themselves, through our Python module. */
-	bool asks = dl_iterate_phdr(is_framework, NULL) == 0;
+	bool asks = environment.wanted && dl_iterate_phdr(is_framework, NULL) == 0;
 	if (!asks && !resident_is_wanted())
 		return;
 	environment_read_rank();

@@ -361,7 +361,10 @@ void guest_begin_monitor(const char *dir)
 
 struct control_page *guest_page_of_session(void)
 {
-	if (!guest.page && guest_is_expected() && !guest_is_sealed())
+	static _Atomic bool tried; /* a launcher makes it before the program begins */
+
+	if (!guest.page && guest_is_launched() && !guest_is_sealed() &&
+	    !atomic_exchange(&tried, true))
 		guest.page = page_of_session();
 	return guest.page;
 }

@@ -14,9 +14,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #define MS 1000000ull
-#define SHARE 25 /* of a processor, that sampling takes at most: one in so many */
+#define SHARE 25 /* of a processor, that sampling takes at most: one in so many; of a machine */
+#define MACHINE_SHARE 200 /* with many of them one in so many of all */
 #define REFRESH_MS 500
 #define REST_NS (20 * MS) /* between looks whether samples are wanted */
 #define MAX_WAITING (16u << 20) /* bytes of records that the recorder has not taken */
@@ -115,10 +117,20 @@ static void make_round(struct sampling *s)
 	python_give_turn();
 }
 
+/* A node with many ranks has many processors, too. */
+static uint64_t choose_share(void)
+{
+	long processors = sysconf(_SC_NPROCESSORS_ONLN);
+	uint64_t share = processors > 0 ? MACHINE_SHARE / (uint64_t)processors : SHARE;
+
+	return share < 2 ? 2 : share < SHARE ? share : SHARE;
+}
+
 /* Rounds that are missed are not made up for; where they cost much there are fewer. */
 static void sample(struct sampling *s)
 {
 	uint64_t next_ns = clock_mono_ns();
+	uint64_t share = choose_share();
 	bool wanted = false, before = false;
 
 	while (hand_over(s, &wanted)) {
@@ -132,7 +144,7 @@ static void sample(struct sampling *s)
 		}
 		uint64_t cpu_ns = own_cpu_ns();
 		make_round(s);
-		uint64_t rest_ns = (own_cpu_ns() - cpu_ns) * SHARE, now_ns = clock_mono_ns();
+		uint64_t rest_ns = (own_cpu_ns() - cpu_ns) * share, now_ns = clock_mono_ns();
 		next_ns += rest_ns > s->interval_ns ? rest_ns : s->interval_ns;
 		if (next_ns < now_ns)
 			next_ns = now_ns;
