@@ -232,7 +232,7 @@ static bool find_first(const struct series *a, int64_t a_longest, const struct s
 		const struct item *run = &b->list[(b->n - n) * i / PROBES];
 		struct place p = find_place(a, a_longest, run, n, band, &clear);
 
-		if (clear < CLEAR || p.spread > NEAR_NS)
+		if (clear < CLEAR || p.spread > NEAR_NS / 10)
 			continue;
 		found[probes] = p;
 		at[probes] = run->start_ns;
