@@ -101,6 +101,17 @@ def test_what_is_stated_holds(run):
         one_run(run, seed)
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_recordings_that_have_nothing_in_common(run, seed):
+    """One host stops before the other begins: every step is like another one, and none is the same."""
+    hosts = [Host("node1"), Host("node2", seed * 10**6)]
+    middle = T0 + SECOND
+    job = [(h, [a for a in activities if (a["startNs"] - h.offset < middle) == (h.name == "node1")])
+           for h, activities in run_job(hosts, seconds=2, ranks_per_host=1, seed=seed)]  # fmt: skip
+    said, _, err = run.timeline(*write_job(run.tmp / "job", job))
+    assert said["order_known_from_ns"] is None and "not clear which collectives" in err
+
+
 def test_round_trips_alone(run):
     """Hosts that share no collective. What is far from any measurement is less well known."""
     hosts = three_hosts(random.Random(1))
