@@ -296,8 +296,11 @@ static json_t *describe(struct run *r, const char *key, bool commands)
 		json_object_set_new(process, "command", json_null());
 	if (!commands)
 		json_object_del(answer, "recording");
-	return json_pack("{s:s, s:o, s:o}", "state", state, "why",
-			 *r->why ? json_string(r->why) : json_null(), key, answer);
+	/* it may name files */
+	json_t *why = !*r->why	 ? json_null()
+		      : commands ? json_string(r->why)
+				 : json_string("it could not be looked into; its user sees why");
+	return json_pack("{s:s, s:o, s:o}", "state", state, "why", why, key, answer);
 }
 
 /* It has failed, but not just now. */
