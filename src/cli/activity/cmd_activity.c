@@ -7,12 +7,12 @@
 #include "activity/read/convert.h"
 #include "activity/read/read.h"
 #include "activity/read/totals.h"
+#include "activity/show/show.h"
 #include "activity/steps/files.h"
 #include "base/clock.h"
 #include "base/fs.h"
 #include "base/mem.h"
 #include "base/text/number_words.h"
-#include "cli/activity/show.h"
 #include "cli/command.h"
 
 #include <dirent.h>
