@@ -8,12 +8,12 @@
  * Memory is bounded, whatever the number of rows: the grid becomes coarser, and the smallest sites
  * become one, "others", of their pool; how many and how much they were is counted.
  */
-#ifndef SONDE_REPORT_PICTURES_H
-#define SONDE_REPORT_PICTURES_H
+#ifndef SONDE_REPORT_MEMORY_PICTURES_H
+#define SONDE_REPORT_MEMORY_PICTURES_H
 
 #include "memory/analysis/owners/owners.h"
-#include "report/address_map.h"
-#include "report/series.h"
+#include "report/memory/address_map.h"
+#include "report/memory/series.h"
 
 #define PICTURES_NO_STACK_KEPT UINT32_MAX /* of a site that stands for others */
 

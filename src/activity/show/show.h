@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /* What sonde activity show says: the answer first, then the tables; or the same as JSON. */
-#ifndef SONDE_CLI_ACTIVITY_SHOW_H
-#define SONDE_CLI_ACTIVITY_SHOW_H
+#ifndef SONDE_ACTIVITY_SHOW_SHOW_H
+#define SONDE_ACTIVITY_SHOW_SHOW_H
 
 #include <jansson.h>
 

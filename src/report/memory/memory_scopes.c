@@ -7,7 +7,7 @@
 #include "memory/analysis/common/breakdown.h"
 #include "memory/analysis/common/fields.h"
 #include "memory/analysis/processes/processes.h"
-#include "report/memory_impl.h"
+#include "report/memory/memory_impl.h"
 #include "wire/record.h"
 
 static uint64_t since_start(const struct pictures *p, uint64_t time_ns)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /* The pictures of memory as a part of the model: "memory" in it, and arrays that begin with a prefix. */
-#ifndef SONDE_REPORT_MEMORY_H
-#define SONDE_REPORT_MEMORY_H
+#ifndef SONDE_REPORT_MEMORY_MEMORY_H
+#define SONDE_REPORT_MEMORY_MEMORY_H
 
-#include "report/pictures.h"
+#include "report/memory/pictures.h"
 #include "report/tree.h"
 
 struct memory_input {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-#include "report/series.h"
+#include "report/memory/series.h"
 
 #include <stdlib.h>
 #include <string.h>

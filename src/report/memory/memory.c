@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-#include "report/memory.h"
+#include "report/memory/memory.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 #include "memory/analysis/common/breakdown.h"
 #include "memory/analysis/processes/processes.h"
 #include "memory/export/block_frames.h"
-#include "report/memory_impl.h"
+#include "report/memory/memory_impl.h"
 #include "wire/record.h"
 
 #define MOST_SITES 30000u

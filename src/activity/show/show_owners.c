@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /* sonde activity show --by module|line: whose work devices executed. */
-#include "cli/activity/show.h"
+#include "activity/show/show.h"
 
 #include <string.h>
 

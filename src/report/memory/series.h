@@ -5,8 +5,8 @@
  * when one needs a bucket behind the last, all are halved: neighbours become one, and nothing that was
  * counted is lost. Only buckets in which something happened take memory.
  */
-#ifndef SONDE_REPORT_SERIES_H
-#define SONDE_REPORT_SERIES_H
+#ifndef SONDE_REPORT_MEMORY_SERIES_H
+#define SONDE_REPORT_MEMORY_SERIES_H
 
 #include <stdbool.h>
 #include <stddef.h>

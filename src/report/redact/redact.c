@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-#include "report/redact.h"
+#include "report/redact/redact.h"
 
 #include <ctype.h>
 #include <pwd.h>
@@ -11,7 +11,7 @@
 
 #include "base/containers/hmap.h"
 #include "base/mem.h"
-#include "report/redact_words.h"
+#include "report/redact/redact_words.h"
 
 /* What stands for a name; NULL: the name itself. */
 struct known {

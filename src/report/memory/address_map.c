@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-#include "report/address_map.h"
+#include "report/memory/address_map.h"
 
 #include <stdlib.h>
 

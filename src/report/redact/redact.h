@@ -5,8 +5,8 @@
  * sentences of ours every name that was learned before is replaced, and everything that looks like a
  * path or a file. The same name has the same replacement in all of a report.
  */
-#ifndef SONDE_REPORT_REDACT_H
-#define SONDE_REPORT_REDACT_H
+#ifndef SONDE_REPORT_REDACT_REDACT_H
+#define SONDE_REPORT_REDACT_REDACT_H
 
 #include <stdbool.h>
 #include <stddef.h>

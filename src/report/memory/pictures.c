@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-#include "report/pictures.h"
+#include "report/memory/pictures.h"
 
 #include <stdlib.h>
 #include <string.h>

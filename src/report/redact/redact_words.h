@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /* Words that say nothing about who runs a job: those of our own sentences, of frameworks, of vendors. */
-#ifndef SONDE_REPORT_REDACT_WORDS_H
-#define SONDE_REPORT_REDACT_WORDS_H
+#ifndef SONDE_REPORT_REDACT_REDACT_WORDS_H
+#define SONDE_REPORT_REDACT_REDACT_WORDS_H
 
 #include <stdbool.h>
 #include <stddef.h>

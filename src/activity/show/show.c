@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-#include "cli/activity/show.h"
+#include "activity/show/show.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-#include "report/redact_words.h"
+#include "report/redact/redact_words.h"
 
 #include <string.h>
 

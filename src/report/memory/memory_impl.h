@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /* Inside of memory.c: devices, steps and addresses are in memory_scopes.c. */
-#ifndef SONDE_REPORT_MEMORY_IMPL_H
-#define SONDE_REPORT_MEMORY_IMPL_H
+#ifndef SONDE_REPORT_MEMORY_MEMORY_IMPL_H
+#define SONDE_REPORT_MEMORY_MEMORY_IMPL_H
 
 #include "memory/export/block_frames.h"
-#include "report/memory.h"
+#include "report/memory/memory.h"
 
 struct memory_out {
 	struct pictures *p;

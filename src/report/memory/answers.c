@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-#include "report/answers.h"
+#include "report/memory/answers.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@
 #include "memory/analysis/processes/dropped.h"
 #include "memory/export/block_frames.h"
 #include "memory/input/recording_path.h"
-#include "report/redact_json.h"
+#include "report/redact/redact_json.h"
 
 #define MOST_ROWS 20000u /* of a table */
 #define TEXT_TOP 10

@@ -3,12 +3,12 @@
  * All questions about the memory of an input at once: one reading feeds every analysis that `sonde mem`
  * has, and the pictures. What they say is what the commands say, since it is the same code.
  */
-#ifndef SONDE_REPORT_ANSWERS_H
-#define SONDE_REPORT_ANSWERS_H
+#ifndef SONDE_REPORT_MEMORY_ANSWERS_H
+#define SONDE_REPORT_MEMORY_ANSWERS_H
 
 #include "memory/input/input.h"
+#include "report/memory/pictures.h"
 #include "report/pack.h"
-#include "report/pictures.h"
 
 #define ANSWERS_MOST 8
 

@@ -8,12 +8,12 @@
  * entry what changes in its bucket. So a block costs four entries at most, whatever its size, and
  * adding up along both gives the map.
  */
-#ifndef SONDE_REPORT_ADDRESS_MAP_H
-#define SONDE_REPORT_ADDRESS_MAP_H
+#ifndef SONDE_REPORT_MEMORY_ADDRESS_MAP_H
+#define SONDE_REPORT_MEMORY_ADDRESS_MAP_H
 
 #include "base/containers/hmap.h"
 #include "memory/analysis/common/blocks.h"
-#include "report/series.h"
+#include "report/memory/series.h"
 
 #define ADDRESS_MAP_MOST_ROWS 2048u
 #define ADDRESS_MAP_MOST_ENTRIES 400000u
