@@ -48,6 +48,7 @@ const struct command *const commands[] = {
 	&cmd_activity_export,
 	&cmd_timeline,
 	&cmd_report,
+	&cmd_flame,
 	&cmd_recorder,
 	&cmd_bugreport,
 	&cmd_help,
