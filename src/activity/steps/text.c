@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 #include "activity/steps/job_summary.h"
+#include "activity/steps/text_impl.h"
 #include "base/text/number_words.h"
 #include "base/text/printable.h"
 #include "unwind/symbols/demangle.h"
@@ -9,7 +10,6 @@
 #include <string.h>
 
 #define GAPS_SHOWN 8
-#define NAME_COLUMNS 60
 
 /* How many ranks the job has, if all who say so agree; 0: not known. */
 static uint32_t world_of(const struct split_job *j)
@@ -133,7 +133,7 @@ static void add_launches(const struct stand *s, struct buf *out)
 	if (!s->longest)
 		return;
 	buf_add_str(out, ", first ");
-	demangle_add_name(out, s->longest->waiting_for, NAME_COLUMNS);
+	demangle_add_name(out, s->longest->waiting_for, SPLIT_NAME_COLUMNS);
 }
 
 static void say_stand(const struct split_job *j, struct buf *out)
@@ -174,16 +174,6 @@ static void add_missing(const struct split_job *j, struct buf *out)
 
 /* The answer in words: what matters first, then tables. */
 
-static double percent(uint64_t part, uint64_t whole)
-{
-	return whole ? 100.0 * (double)part / (double)whole : 0;
-}
-
-static double ms(uint64_t ns)
-{
-	return (double)ns / 1e6;
-}
-
 #define TIME_BYTES 32
 #define TIME(ns) time_text(ns, (char[TIME_BYTES]){0})
 
@@ -205,7 +195,7 @@ static void capitalize(struct buf *out, size_t at)
 
 /* --- the words --- */
 
-static const struct split_rank *longest(const struct split_job *j)
+const struct split_rank *split_longest(const struct split_job *j)
 {
 	const struct split_rank *r = j->ranks[0];
 
@@ -215,17 +205,10 @@ static const struct split_rank *longest(const struct split_job *j)
 	return r;
 }
 
-/* Numbers of steps that any rank has. The next step, if that was asked for, need not be the same one
- * for all: then `same` is false. */
-struct step_range {
-	uint64_t first, last;
-	bool same;
-};
-
-static struct step_range find_steps(const struct split_job *j)
+struct split_range split_steps_of(const struct split_job *j)
 {
-	const struct split_rank *r = longest(j);
-	struct step_range all = {r->steps[0].number, r->steps[r->nsteps - 1].number, true};
+	const struct split_rank *r = split_longest(j);
+	struct split_range all = {r->steps[0].number, r->steps[r->nsteps - 1].number, true};
 
 	for (size_t i = 0; i < j->nranks; i++) {
 		r = j->ranks[i];
@@ -242,9 +225,9 @@ static struct step_range find_steps(const struct split_job *j)
 
 static void say_which(const struct split_job *j, struct buf *out)
 {
-	const struct split_rank *r = longest(j);
+	const struct split_rank *r = split_longest(j);
 	bool numbered = r->nsteps && r->steps[0].number != SPLIT_NO_NUMBER;
-	struct step_range all = numbered ? find_steps(j) : (struct step_range){.same = true};
+	struct split_range all = numbered ? split_steps_of(j) : (struct split_range){.same = true};
 
 	if (!r->nsteps)
 		buf_add_str(out, "No step");
@@ -273,10 +256,10 @@ static void say_split(const struct split_job *j, struct buf *out)
 	buf_addf(out,
 		 ": a step takes %s: %.1f %% compute, %.1f %% communication that no compute hides, "
 		 "%.1f %% copies, %.1f %% idle.\n",
-		 TIME(m->step_ns), percent(m->part_ns[SPLIT_COMPUTE], m->step_ns),
-		 percent(m->part_ns[SPLIT_COMM], m->step_ns),
-		 percent(m->part_ns[SPLIT_COPY], m->step_ns),
-		 percent(m->part_ns[SPLIT_IDLE], m->step_ns));
+		 TIME(m->step_ns), split_percent(m->part_ns[SPLIT_COMPUTE], m->step_ns),
+		 split_percent(m->part_ns[SPLIT_COMM], m->step_ns),
+		 split_percent(m->part_ns[SPLIT_COPY], m->step_ns),
+		 split_percent(m->part_ns[SPLIT_IDLE], m->step_ns));
 	if (m->comm_ns)
 		buf_addf(out,
 			 "Communication takes %s of a step; %.1f %% of it overlaps with compute.\n",
@@ -297,7 +280,7 @@ static void say_why(const struct split_job *j, struct buf *out)
 		 TIME(s->why_others_ns));
 	if (s->kernel) {
 		buf_add_str(out, "; most of the difference is in ");
-		demangle_add_name(out, s->kernel, NAME_COLUMNS);
+		demangle_add_name(out, s->kernel, SPLIT_NAME_COLUMNS);
 		buf_addf(out, " (%s, others %s)", TIME(s->kernel_ns), TIME(s->kernel_others_ns));
 	}
 	if (s->why == SPLIT_IDLE)
@@ -335,7 +318,7 @@ static void say_slowest(const struct split_job *j, struct buf *out)
 			 TIME(s->ns));
 	buf_addf(out, " %sthe others %s (%s, %.1f %% of a step more).\n",
 		 s->verdict == SPLIT_SLOW_STEPS ? "of " : "", TIME(s->others_ns),
-		 TIME(s->ns - s->others_ns), percent(s->ns - s->others_ns, j->mean.step_ns));
+		 TIME(s->ns - s->others_ns), split_percent(s->ns - s->others_ns, j->mean.step_ns));
 	say_why(j, out);
 }
 
@@ -429,128 +412,6 @@ static void say_notes(const struct split_job *j, struct buf *out)
 	add_lines(out, j->notes);
 }
 
-/* --- tables --- */
-
-static void add_overlap(struct buf *out, const struct split_times *t)
-{
-	if (t->comm_ns)
-		buf_addf(out, " %8.1f %%", split_overlap(t));
-	else
-		buf_addf(out, " %10s", "-");
-}
-
-static void add_times(struct buf *out, const struct split_times *t)
-{
-	buf_addf(out, " %11.3f", ms(t->step_ns));
-	for (unsigned p = 0; p < SPLIT_PARTS; p++)
-		buf_addf(out, " %11.3f", ms(t->part_ns[p]));
-	add_overlap(out, t);
-	buf_add_char(out, '\n');
-}
-
-#define TIMES_HEAD "     step ms     compute       comm.        copy        idle      hidden\n"
-
-static void add_rest(struct buf *out, size_t shown, size_t all)
-{
-	if (shown < all)
-		buf_addf(out, "... and %zu more\n", all - shown);
-}
-
-static void table_ranks(const struct split_job *j, unsigned top, struct buf *out)
-{
-	size_t n = j->nrows < top ? j->nrows : top;
-
-	buf_add_str(out, "\nRanks (averages per step; comm.: communication that does not overlap "
-			 "with compute; hidden: share of the communication that does)\n"
-			 "  rank        pid device steps" TIMES_HEAD);
-	for (size_t i = 0; i < n; i++) {
-		const struct split_row *row = &j->rows[i];
-
-		buf_addf(out, row->rank->rank >= 0 ? "%6d" : "     ?", row->rank->rank);
-		buf_addf(out, " %10u", row->rank->pid);
-		buf_addf(out, row->device ? " %6u" : "      -",
-			 row->device ? row->device->device : 0);
-		buf_addf(out, " %5u", row->steps);
-		add_times(out, &row->mean);
-	}
-	add_rest(out, n, j->nrows);
-}
-
-/* Mean over the rows that have this step. */
-static bool step_mean(const struct split_job *j, uint64_t number, struct split_times *out)
-{
-	uint64_t n = 0;
-
-	*out = (struct split_times){0};
-	for (size_t i = 0; i < j->nrows; i++) {
-		const struct split_row *row = &j->rows[i];
-
-		for (size_t k = 0; k < row->rank->nsteps; k++) {
-			const struct split_step *s = &row->rank->steps[k];
-			uint64_t ns = s->end_ns - s->start_ns;
-			struct split_times bare = {.step_ns = ns, .part_ns = {[SPLIT_IDLE] = ns}};
-
-			if (s->number != number || !s->whole)
-				continue;
-			split_times_add(out, row->device ? &row->device->steps[k] : &bare);
-			n++;
-		}
-	}
-	if (!n)
-		return false;
-	out->step_ns /= n;
-	out->comm_ns /= n;
-	for (unsigned p = 0; p < SPLIT_PARTS; p++)
-		out->part_ns[p] /= n;
-	return true;
-}
-
-static void table_steps(const struct split_job *j, unsigned top, struct buf *out)
-{
-	const struct split_rank *r = longest(j);
-	uint64_t shown = 0, left = 0;
-
-	if (r->nsteps && r->steps[0].number == SPLIT_NO_NUMBER)
-		return;
-	struct step_range all = r->nsteps ? find_steps(j) : (struct step_range){1, 0, true};
-	buf_addf(out, "\nSteps (means of %s)\n          step" TIMES_HEAD,
-		 all.same ? "all ranks" : "the ranks that traced them");
-	/* numbers are somebody else's: two ranks may be far apart */
-	for (uint64_t number = all.first; number <= all.last && shown < top; number++) {
-		struct split_times t;
-
-		shown++;
-		if (!step_mean(j, number, &t))
-			continue;
-		buf_addf(out, "%14llu", (unsigned long long)number);
-		add_times(out, &t);
-	}
-	left = all.last + 1 - all.first;
-	add_rest(out, shown, left);
-}
-
-static void table_kernels(const struct split_job *j, unsigned top, struct buf *out)
-{
-	size_t n = j->nsums < top ? j->nsums : top;
-
-	if (!j->nsums)
-		return;
-	buf_add_str(out, "\nWhat took the time of the devices (all ranks; p99: the highest of a "
-			 "rank)\n   share       calls    total ms     mean us      p99 us  part"
-			 "           name\n");
-	for (size_t i = 0; i < n; i++) {
-		const struct split_sum *s = &j->sums[i];
-
-		buf_addf(out, "%6.1f %% %11llu %11.3f %11.1f %11.1f  %-14s ",
-			 percent(s->total_ns, j->busy_ns), (unsigned long long)s->calls,
-			 ms(s->total_ns), (double)s->total_ns / 1e3 / (double)s->calls,
-			 (double)s->p99_ns / 1e3, split_part_name(s->part));
-		demangle_add_name(out, s->name, 2 * NAME_COLUMNS);
-		buf_add_char(out, '\n');
-	}
-	add_rest(out, n, j->nsums);
-}
-
 static void say_answer(const struct split_job *j, struct buf *out)
 {
 	add_missing(j, out);
@@ -560,13 +421,6 @@ static void say_answer(const struct split_job *j, struct buf *out)
 	say_notes(j, out);
 }
 
-static void add_tables(const struct split_job *j, unsigned top, struct buf *out)
-{
-	table_ranks(j, top, out);
-	table_steps(j, top, out);
-	table_kernels(j, top, out);
-}
-
 static void say_job(const struct split_job *j, size_t i, struct buf *out)
 {
 	const struct split_rank *r = j->jobs[i].ranks[0];
@@ -574,7 +428,7 @@ static void say_job(const struct split_job *j, size_t i, struct buf *out)
 	buf_addf(out, "\nJob %zu of %zu", i + 1, j->njobs);
 	if (*r->job || *r->parent) {
 		buf_add_str(out, *r->job ? " (" : " (started by ");
-		demangle_add_name(out, *r->job ? r->job : r->parent, NAME_COLUMNS);
+		demangle_add_name(out, *r->job ? r->job : r->parent, SPLIT_NAME_COLUMNS);
 		buf_add_char(out, ')');
 	}
 	buf_add_char(out, '\n');
@@ -591,7 +445,7 @@ static void say_jobs(const struct split_job *j, unsigned top, struct buf *out)
 	}
 	for (size_t i = 0; i < j->njobs; i++) {
 		say_job(j, i, out);
-		add_tables(&j->jobs[i], top, out);
+		split_tables(&j->jobs[i], top, out);
 	}
 }
 
@@ -613,5 +467,5 @@ void split_job_text(const struct split_job *j, unsigned top, struct buf *out)
 			    "be distinguished here. Nothing is compared; trace one of them with "
 			    "--pids or --job-id.\n");
 	say_answer(j, out);
-	add_tables(j, top, out);
+	split_tables(j, top, out);
 }
