@@ -3,6 +3,7 @@
  * How many slices per second of one core a timeline of 64 ranks takes, how large the file is, and
  * whether memory stays flat: calls and the kernels that they launch, with arrows and arguments. The
  * baseline is Python's json, which writes 10^6 of the same slices, and their arrows, as a Chrome trace.
+ * Then 10^6 of them are read out of a DB of activities, as `sonde timeline` does it.
  *
  * TIMELINE_EVENTS sets the number (default 20000000, BENCH_QUICK 1000000; 100000000 needs 5 GB of disk).
  */
@@ -13,6 +14,7 @@
 #include <sys/stat.h>
 #include <time.h>
 
+#include "activity/files/activity.h"
 #include "base/containers/intern.h"
 #include "scratch.h"
 #include "timeline/timeline.h"
@@ -23,6 +25,7 @@
 #define START_NS 1794723775000000000ull
 #define MAX_GROWTH_MIB 16
 #define MIN_SPEEDUP 10.0
+#define MIN_FROM_DB 4.0
 #define MAX_SIZE 0.2
 
 static const char python[] =
@@ -45,7 +48,7 @@ static const char python[] =
 	"    events.append({'ph': 'f', 'pid': r, 'tid': 7, 'ts': ts + 4, 'bp': 'e', **flow})\n"
 	"t = time.process_time()\n"
 	"with open(path, 'w') as f:\n"
-	"    json.dump({'traceEvents': events}, f)\n"
+	"    f.write(json.dumps({'traceEvents': events}))\n" /* its fast way */
 	"print(time.process_time() - t)\n";
 
 static double cpu_now(void)
@@ -108,6 +111,18 @@ static void make_ranks(struct timeline *t, struct rank *ranks)
 	}
 }
 
+static void make_names(const char **names)
+{
+	for (unsigned i = 0; i < NAMES; i++) {
+		char name[96];
+		int len = snprintf(
+			name, sizeof(name),
+			"void at::native::vectorized_elementwise_kernel_%u<4>(int, float)", i);
+
+		names[i] = intern(name, (size_t)len);
+	}
+}
+
 /* Seconds of processor time for so many slices; the size of the file. */
 static double write_slices(const char *path, uint64_t n, uint64_t *out_bytes, long *out_growth)
 {
@@ -120,14 +135,7 @@ static double write_slices(const char *path, uint64_t n, uint64_t *out_bytes, lo
 	double start = cpu_now();
 	long early = 0;
 
-	for (unsigned i = 0; i < NAMES; i++) {
-		char name[96];
-		int len = snprintf(
-			name, sizeof(name),
-			"void at::native::vectorized_elementwise_kernel_%u<4>(int, float)", i);
-
-		names[i] = intern(name, (size_t)len);
-	}
+	make_names(names);
 	if (timeline_new(&o, &t, &err) < 0) {
 		fprintf(stderr, "%s\n", err.text);
 		exit(1);
@@ -144,6 +152,68 @@ static double write_slices(const char *path, uint64_t n, uint64_t *out_bytes, lo
 	}
 	*out_bytes = counts.bytes;
 	*out_growth = peak_mib() - early;
+	return cpu_now() - start;
+}
+
+/* The same calls and kernels of one rank, in a DB. */
+static void write_db(const char *dir, const char *const *names, char *path, size_t path_size)
+{
+	const struct activity_origin who = {.pid = 1000, .rank = 0, .start_ns = START_NS};
+	const struct activity_closing end = {.end_ns = START_NS + BASELINE * 10000ull};
+	struct activity_writer *w = activity_db.open(dir, &who, &(struct activity_options){0});
+	struct err err = {0};
+
+	for (uint64_t k = 0; k < BASELINE / 2; k++) {
+		uint64_t at = START_NS + k * 10000;
+		struct activity call = {ACTIVITY_EMPTY,
+					.kind = ACTIVITY_RUNTIME_API,
+					.place = ACTIVITY_ON_HOST,
+					.start_ns = at,
+					.end_ns = at + 3000,
+					.correlation = k + 1,
+					.pid = 1000,
+					.tid = 1000};
+		struct activity kernel = {
+			ACTIVITY_EMPTY,	       .kind = ACTIVITY_KERNEL, .place = ACTIVITY_ON_DEVICE,
+			.start_ns = at + 4000, .end_ns = at + 9500,	.correlation = k + 1};
+
+		call.name = "cudaLaunchKernel";
+		kernel.name = names[k % NAMES];
+		kernel.device = 0;
+		kernel.stream = 7;
+		if (activity_db.put(w, &call, &err) < 0 || activity_db.put(w, &kernel, &err) < 0)
+			break;
+	}
+	if (activity_db.flush(w, &err) == 0)
+		snprintf(path, path_size, "%s", activity_db.path(w));
+	if (activity_db.close(w, &end, &err) < 0 || err.code) {
+		fprintf(stderr, "%s\n", err.text);
+		exit(1);
+	}
+}
+
+/* Seconds of processor time from a DB to the file. */
+static double read_db(const struct scratch *s, const char *out)
+{
+	struct timeline_options o = {.path = out};
+	struct timeline_counts counts = {0};
+	const char *names[NAMES];
+	struct buf notes = {0};
+	struct timeline *t;
+	struct err err = {0};
+	char path[512] = "";
+
+	make_names(names);
+	write_db(s->dir, names, path, sizeof(path));
+	double start = cpu_now();
+	int r = timeline_new(&o, &t, &err);
+	if (r == 0)
+		r = timeline_read(t, &(struct timeline_source){.path = path}, &notes, &err);
+	if (r < 0 || timeline_close(t, &counts, &err) < 0 || counts.slices != BASELINE) {
+		fprintf(stderr, "%s; %llu slices\n", err.text, (unsigned long long)counts.slices);
+		exit(1);
+	}
+	buf_release(&notes);
 	return cpu_now() - start;
 }
 
@@ -181,6 +251,7 @@ int main(void)
 	snprintf(path, sizeof(path), "%s/out.pftrace", s.dir);
 	snprintf(json, sizeof(json), "%s/out.json", s.dir);
 	double ours = write_slices(path, n, &bytes, &growth), theirs = run_python(&s, json);
+	double from_db = read_db(&s, path);
 	if (theirs <= 0 || stat(json, &st) < 0) {
 		fprintf(stderr, "python3 could not write the baseline\n");
 		scratch_remove(&s);
@@ -193,9 +264,12 @@ int main(void)
 	printf("Python's json: %.2f M slices/s, %.1f bytes each\n", python_rate / 1e6, python_each);
 	printf("timeline is %.1f times as fast, and its file has %.3f of the size\n",
 	       rate / python_rate, each / python_each);
+	printf("from a DB: %.2f M slices/s of one core, %.1f times as fast as Python's json "
+	       "writes\n",
+	       BASELINE / from_db / 1e6, theirs / from_db);
 	scratch_remove(&s);
 	bool ok = growth <= MAX_GROWTH_MIB && each / python_each <= MAX_SIZE &&
-		  (quick || rate / python_rate >= MIN_SPEEDUP);
+		  (quick || (rate / python_rate >= MIN_SPEEDUP && theirs / from_db >= MIN_FROM_DB));
 	printf("%s\n", ok ? "PASS" : "FAIL");
 	return ok ? 0 : 1;
 }

@@ -19,7 +19,8 @@ $(O)/own/%.o: %.c
 	$(CC) $(CPPFLAGS) $(OWN_CFLAGS) -MMD -MP -c $< -o $@
 
 # Pages and their scripts are inside the program.
-$(O)/own/src/daemon/http/routes.o $(O)/own/src/formats/profile/flame.o: $(wildcard src/web/*)
+$(O)/own/src/daemon/http/routes.o $(O)/own/src/formats/profile/flame.o: $(wildcard src/web/*.*)
+$(O)/own/src/report/html.o: $(wildcard src/web/report/*)
 
 $(O)/bin/sonde: $(OWN_OBJ)
 	@mkdir -p $(@D)

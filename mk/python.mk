@@ -14,7 +14,7 @@ EXTENSION_SRC := $(wildcard src/python/_sonde/*.c) $(wildcard src/base/numbers/*
 EXTENSION := $(O)/python/sonde/_sonde.abi3.so
 # The monitor's: apart, since it brings libsonde_monitor.so along.
 MONITOR_EXTENSION := $(O)/python/sonde/_monitor.abi3.so
-MONITOR_EXTENSION_SRC := $(wildcard src/python/_monitor/*.c) src/python/_sonde/layer_table.c \
+MONITOR_EXTENSION_SRC := $(wildcard src/python/_monitor/*.c) $(addprefix src/python/_sonde/,autograd.c layer_table.c) \
 	src/unwind/python/origin.c
 
 .PHONY: python

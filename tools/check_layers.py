@@ -35,6 +35,7 @@ LAYER_OF = [
     ("src/recorder/consumer.h", "recorder/stream"),
     ("src/recorder/stream.*", "recorder/stream"),
     ("src/recorder/recording.*", "recorder/stream"),
+    ("src/recorder/flight/step_count.*", "recorder/stream"),
     ("src/recorder/pack/*", "recorder/stream"),
     ("src/recorder/session.*", "recorder/stream"),
     ("src/memory/options/*", "memory/options"),
@@ -43,7 +44,7 @@ LAYER_OF = [
     ("src/client/top/*", "client/top"),
 ]
 LAYERS = (
-    "wire base formats sampler recorder memory activity timeline net client certs daemon launch cli python"
+    "wire base formats sampler recorder memory activity timeline report net client certs daemon launch cli python"
 ).split()
 
 ALLOWED = {
@@ -66,7 +67,7 @@ ALLOWED = {
     "unwind/remote": "base wire unwind/python unwind/symbols",
     "device/metrics": "base wire device/abi",
     "net": "base",
-    "client": "base wire net",
+    "client": "base wire net formats",
     "certs": "base net",
     # own world: subjects
     "recorder/stream": "base wire",
@@ -76,15 +77,16 @@ ALLOWED = {
     "memory": "base wire formats unwind/symbols unwind/python recorder/stream memory/options"
     " memory/row device/names device/metrics",
     "activity/toplist": "base wire",
-    "activity": "base wire formats unwind/symbols unwind/remote recorder/stream activity/toplist",
+    "activity": "base wire formats unwind/symbols unwind/remote unwind/python recorder/stream activity/toplist",
     "client/top": "base client activity/toplist unwind/symbols",
-    "sampler": "base wire formats unwind/remote unwind/python unwind/symbols device/metrics",
-    "timeline": "base wire formats unwind/symbols memory memory/row memory/options activity",
+    "sampler": "base wire formats unwind/remote unwind/python unwind/symbols device/metrics recorder/stream",
+    "timeline": "base wire formats unwind/symbols recorder/stream memory memory/row memory/options activity",
+    "report": "base wire formats unwind/symbols recorder/stream memory memory/row memory/options activity sampler timeline",
     "daemon": "base wire net device/metrics formats activity/toplist unwind/remote",
     "launch": "base wire memory/options memory/row recorder recorder/stream",
     # own world: what people type, and what they import
     "cli": "base wire formats unwind/remote unwind/python unwind/symbols sampler recorder"
-    " recorder/stream memory memory/options memory/row activity activity/toplist timeline net client client/top"
+    " recorder/stream memory memory/options memory/row activity activity/toplist timeline report net client client/top"
     " certs daemon launch device/metrics api",
     "python": "guest/runtime guest/collect guest/monitor unwind/python wire base memory/options memory/row api",
 }

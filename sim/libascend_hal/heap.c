@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "hal/ascend_hal.h"
 #include "sim/state.h"
@@ -48,6 +49,7 @@ struct heap {
 static struct heap heaps[HEAPS];
 static int device_count;
 static int backed;
+static useconds_t alloc_us; /* that an allocation takes longer, on a device */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static _Atomic int ready;
 static _Atomic uint32_t next_shard;
@@ -108,6 +110,9 @@ static void init_once(void)
 {
 	const char *noback = getenv("SIM_NPU_NOBACK");
 	backed = !(noback && *noback == '1');
+	const char *slow = getenv("SIM_NPU_ALLOC_US");
+	long us = slow ? strtol(slow, NULL, 10) : 0;
+	alloc_us = us > 0 && us < 1000000 ? (useconds_t)us : 0;
 	device_count = sim_device_count();
 	pthread_atfork(NULL, NULL, after_fork_in_child);
 }
@@ -290,6 +295,8 @@ int heap_alloc(int h, uint64_t size, uint64_t page_bytes, enum heap_kind kind, v
 		return DRV_ERROR_OUT_OF_MEMORY;
 	}
 	*out_ptr = ptr;
+	if (alloc_us && h != SIM_HOST_HEAP)
+		usleep(alloc_us);
 	return DRV_ERROR_NONE;
 }
 

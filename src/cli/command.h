@@ -50,6 +50,7 @@ struct command_group {
 
 extern const struct command cmd_msmemscope, cmd_mem_record, cmd_mem_show, cmd_mem_export,
 	cmd_mem_recover;
+extern const struct command cmd_mem_live;
 extern const struct command cmd_mem_owners, cmd_mem_peak;
 extern const struct command cmd_mem_oom;
 extern const struct command cmd_mem_compare;
@@ -57,6 +58,7 @@ extern const struct command cmd_mem_leaks, cmd_mem_gaps;
 extern const struct command cmd_mem_watch;
 extern const struct command cmd_mem_inefficient;
 extern const struct command cmd_ctl_status, cmd_ctl_version, cmd_ctl_ps, cmd_ctl_watch;
+extern const struct command cmd_ctl_clocks;
 extern const struct command cmd_ctl_gputrace, cmd_ctl_nputrace, cmd_ctl_npu_monitor;
 extern const struct command cmd_ctl_dcgm_pause, cmd_ctl_dcgm_resume;
 extern const struct command cmd_daemon;
@@ -64,8 +66,8 @@ extern const struct command cmd_certs;
 extern const struct command cmd_recorder, cmd_bugreport, cmd_help;
 extern const struct command cmd_metrics;
 extern const struct command cmd_activity_show, cmd_activity_export;
-extern const struct command cmd_timeline;
-extern const struct command cmd_stack, cmd_stack_run;
+extern const struct command cmd_timeline, cmd_record, cmd_report;
+extern const struct command cmd_stack, cmd_stack_run, cmd_stack_live;
 extern const struct command cmd_snap, cmd_py_stack_snap;
 extern const struct command cmd_top, cmd_monitor;
 extern const struct command cmd_activity_summary;

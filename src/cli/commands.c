@@ -15,6 +15,7 @@ const struct command *const commands[] = {
 	&cmd_msmemscope,
 	&cmd_mem_record,
 	&cmd_mem_show,
+	&cmd_mem_live,
 	&cmd_mem_leaks,
 	&cmd_mem_gaps,
 	&cmd_mem_inefficient,
@@ -26,6 +27,7 @@ const struct command *const commands[] = {
 	&cmd_mem_export,
 	&cmd_mem_recover,
 	&cmd_stack_run,
+	&cmd_stack_live,
 	&cmd_stack,
 	&cmd_snap,
 	&cmd_py_stack_snap,
@@ -36,6 +38,7 @@ const struct command *const commands[] = {
 	&cmd_ctl_version,
 	&cmd_ctl_ps,
 	&cmd_ctl_watch,
+	&cmd_ctl_clocks,
 	&cmd_ctl_gputrace,
 	&cmd_ctl_nputrace,
 	&cmd_ctl_npu_monitor,
@@ -47,6 +50,8 @@ const struct command *const commands[] = {
 	&cmd_activity_show,
 	&cmd_activity_export,
 	&cmd_timeline,
+	&cmd_record,
+	&cmd_report,
 	&cmd_recorder,
 	&cmd_bugreport,
 	&cmd_help,
@@ -72,6 +77,7 @@ static const struct args_example sonde_examples[] = {
 	{"record a training script", "msmemscope -- python train.py"},
 	{"show what was recorded", "sonde mem show memscopeDumpResults"},
 	{"see all of it in one timeline", "sonde timeline memscopeDumpResults /tmp/monitor"},
+	{"why devices idle", "sonde timeline --explain /tmp/trace"},
 	{"see what all ranks do over time", "sonde stack -d 10 -o trace.json"},
 	{"start the daemon of this node", "sonde daemon --enable-ipc-monitor"},
 	{"see which jobs it knows", "sonde ctl ps"},
@@ -133,6 +139,8 @@ static const struct args_section activity_sections[] = {
 };
 static const struct args_example activity_examples[] = {
 	{"where the time of devices went", "sonde activity show /tmp/monitor"},
+	{"where the time of traced steps went, and why devices idle",
+	 "sonde activity summary /tmp/trace"},
 	{"a timeline for ui.perfetto.dev", "sonde activity export -o trace.json /tmp/monitor"},
 	{NULL, NULL},
 };
@@ -156,18 +164,21 @@ const struct command_group command_groups[] = {
 	{.name = "mem",
 	 .page = "sonde-mem",
 	 .spec = {.name = "sonde mem",
-		  .summary = "record the memory of a job and work with recordings",
+		  .summary = "record the memory of a job, ask what held it, what leaks",
 		  .description = "Records every allocation and free of a job, answers questions "
-				 "about recordings and dumps, converts and repairs them.",
+				 "about recordings and dumps, converts and repairs them. Begin "
+				 "with 'record' and 'show'; the others answer one question each, "
+				 "and say so if the recording lacks what they need.",
 		  .usage = mem_usage,
 		  .examples = mem_examples,
 		  .sections = mem_sections}},
 	{.name = "activity",
 	 .page = "sonde-activity",
 	 .spec = {.name = "sonde activity",
-		  .summary = "work with the kernels, collectives and calls that a monitor recorded",
+		  .summary = "ask where the time of devices went: kernels, steps, ranks",
 		  .description = "Shows where the time of devices went, and writes what was "
-				 "recorded in other forms.",
+				 "recorded in other forms. 'summary' reads the traces of 'dyno "
+				 "nputrace', the others the files of 'dyno npu-monitor'.",
 		  .usage = activity_usage,
 		  .examples = activity_examples,
 		  .sections = activity_sections}},
@@ -395,16 +406,24 @@ void command_help(const struct command *cmd, unsigned width, struct buf *out)
 	args_help(&cmd->spec, width, out);
 }
 
-/* The commands of sonde by what a person wants. Those that are not named here follow at the end. */
+/*
+ * The commands of sonde by what a person wants: the first ones are enough to begin with. Names without a
+ * command are not shown; commands that are not named here follow at the end.
+ */
 static const struct topic {
 	const char *title;
 	const char *names[8];
 } topics[] = {
-	{"Look at a job", {"top", "snap", "stack", "monitor", NULL}},
-	{"Ask what was recorded", {"mem", "activity", "timeline", NULL}},
-	{"Serve a node, direct many", {"daemon", "ctl", "certs", "metrics", NULL}},
+	{"Look at a job (enough to begin with)",
+	 {"record", "top", "snap", "timeline", "report", NULL}},
+	{"Look closer: memory, devices, Python", {"mem", "activity", "stack", NULL}},
+	{"Serve a node, direct many", {"daemon", "monitor", "ctl", "certs", "metrics", NULL}},
 	{"Names that other tools have", {"msmemscope", "dyno", NULL}},
 };
+
+/* Programs that are this one under another name. */
+static const char other_names[] = "dynolog is 'sonde daemon', python_stack_sniffer 'sonde stack', "
+				  "py_stack_snap 'sonde snap'.";
 
 static bool is_in_topic(const struct topic *topic, const char *name)
 {
@@ -444,6 +463,8 @@ static void list_topics(const struct command_group *group, unsigned width, struc
 				add_summary(topics[i].names[k],
 					    first_word_summary(topics[i].names[k]), width, out);
 	}
+	buf_add_str(out, "  ");
+	args_wrap(out, other_names, 2, 2, width);
 	buf_add_str(out, "\nMore:\n");
 	for (int i = 0; commands[i]; i++) {
 		size_t in = 0;
@@ -469,14 +490,18 @@ void command_group_help(const struct command_group *group, unsigned width, struc
 {
 	struct args_spec head = group->spec;
 
-	if (!group->run)
-		head.options = NULL;
+	/* What can be asked first, then how. */
+	head.options = NULL;
 	head.examples = NULL;
 	args_help(&head, width, out);
 	if (*group->name)
 		list_commands(group, width, out);
 	else
 		list_topics(group, width, out);
+	if (group->run)
+		args_help_options(&group->spec, width, out);
+	if (*group->name)
+		args_help_examples(&group->spec, out);
 	if (group->run)
 		buf_addf(out, "\nMore about one of them: %s help <command>\n", group->spec.name);
 	else

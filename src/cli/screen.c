@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/text/sparkline.h"
 #include "base/text/table.h"
 
 #define ENTER "\033[?1049h\033[?25l"
@@ -148,9 +149,15 @@ void screen_leave(void)
 bool screen_draw(const struct buf *text)
 {
 	unsigned rows;
-	const char *line = text->len ? text->data : "";
-	const char *end = line + text->len;
-	struct buf out = {0};
+	const struct buf *shown = text;
+	struct buf out = {0}, ascii = {0};
+
+	if (!text_is_utf8_locale()) {
+		text_add_ascii(&ascii, text->len ? text->data : "", text->len);
+		shown = &ascii;
+	}
+	const char *line = shown->len ? shown->data : "";
+	const char *end = line + shown->len;
 
 	terminal_columns(STDOUT_FILENO, &rows);
 	buf_add_str(&out, HOME);
@@ -164,6 +171,7 @@ bool screen_draw(const struct buf *text)
 	buf_add_str(&out, CLEAR_BELOW);
 	bool good = fwrite(out.data, 1, out.len, stdout) == out.len && fflush(stdout) == 0;
 	buf_release(&out);
+	buf_release(&ascii);
 	return good;
 }
 

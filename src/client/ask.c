@@ -6,7 +6,6 @@
 #include <string.h>
 #include <time.h>
 
-#include "base/clock.h"
 #include "base/mem.h"
 #include "base/text/display_width.h"
 #include "base/text/json_depth.h"
@@ -80,6 +79,8 @@ static void take_answer(struct client_answer *a, struct client_call *call)
 	json_error_t why;
 
 	a->seconds = call->seconds;
+	a->asked_ns = call->asked_ns;
+	a->answered_ns = call->answered_ns;
 	a->err = call->err;
 	if (!call->reply)
 		return;
@@ -124,6 +125,7 @@ int client_ask(struct client_group *g, json_t *const *requests, struct client_an
 	struct round round = {.group = g};
 	struct client_options o = {.tls = g->tls,
 				   .timeout_ms = g->timeout_ms,
+				   .max_in_flight = g->max_in_flight,
 				   .done = g->progress ? count_done : NULL,
 				   .arg = &round};
 	int r = 0;
@@ -137,7 +139,6 @@ int client_ask(struct client_group *g, json_t *const *requests, struct client_an
 							    .request = requests[i]};
 		r = check_size(requests[i], err);
 	}
-	g->asked_ns = clock_real_ns();
 	if (r == 0 && round.total)
 		r = client_run(calls, round.total, &o, err);
 	for (size_t i = 0; i < round.total; i++) {

@@ -22,7 +22,8 @@ struct client_group {
 	/* Called as answers come in; may be NULL. */
 	void (*progress)(void *arg, size_t done, size_t total);
 	void *arg;
-	int64_t asked_ns; /* set: CLOCK_REALTIME when the last requests were sent */
+	unsigned
+		max_in_flight; /* hosts that are asked at a time; 0: as many as there may be files */
 };
 
 struct client_answer {
@@ -31,6 +32,7 @@ struct client_answer {
 	size_t raw_bytes; /* as they came */
 	struct err err; /* why it failed */
 	double seconds;
+	uint64_t asked_ns, answered_ns; /* as of struct client_call */
 };
 
 struct client_answer *client_answers_new(const struct client_group *g);

@@ -129,6 +129,8 @@ static int do_handshake(struct client_attempt *a, short *wait)
 
 static int send_request(struct client_attempt *a, short *wait)
 {
+	if (!a->out_sent)
+		a->call->asked_ns = clock_mono_ns();
 	while (a->out_sent < a->out.len) {
 		ssize_t n = stream_send(a->fd, a->ssl, a->out.data + a->out_sent,
 					a->out.len - a->out_sent, wait);
@@ -177,6 +179,7 @@ static int receive_reply(struct client_attempt *a, short *wait)
 		if (r < 0)
 			return client_explain_no_reply(a, &a->call->err);
 		if (r > 0) {
+			a->call->answered_ns = clock_mono_ns();
 			take_reply(a, body, bytes);
 			return 1;
 		}
@@ -502,6 +505,7 @@ int client_run(struct client_call *calls, size_t n, const struct client_options 
 	for (size_t i = 0; i < n; i++) {
 		calls[i].reply = NULL;
 		calls[i].reply_bytes = 0;
+		calls[i].asked_ns = calls[i].answered_ns = 0;
 		calls[i].err.code = 0;
 	}
 	while (r == 0 && (run.active || run.next < n)) {

@@ -9,6 +9,7 @@
 #include <openssl/ssl.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/err.h"
 
@@ -23,6 +24,9 @@ struct client_call {
 	size_t reply_bytes;
 	struct err err; /* code 0: it was answered */
 	double seconds; /* from the start until the outcome */
+	/* CLOCK_MONOTONIC when the request was sent, names and handshakes before it, and when its
+	 * reply was there; 0: it did not get so far. */
+	uint64_t asked_ns, answered_ns;
 };
 
 struct client_options {

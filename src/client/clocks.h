@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
- * Whether the clocks of hosts agree, since a start time given to all is read by each host's clock.
- * A host reads its clock between the moment we asked and the moment its answer was here; how far
- * its clock is from ours is known only within that span.
+ * Whether the clocks of hosts agree, since a start time given to all is read by each host's clock, and
+ * times of several hosts are shown side by side. A host reads its clock between the moment we asked
+ * and the moment its answer was here; how far its clock is from ours is known only within that span.
  */
 #ifndef SONDE_CLIENT_CLOCKS_H
 #define SONDE_CLIENT_CLOCKS_H
@@ -10,14 +10,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/numbers/clock_fit.h"
 #include "client/ask.h"
+#include "formats/clock_file.h"
 
 #define CLOCKS_TOLERANCE_NS INT64_C(100000000)
-
-/* Theirs minus ours lies in between. */
-struct clock_span {
-	int64_t low_ns, high_ns;
-};
+#define CLOCKS_ROUNDS 8
 
 /* How far the middle host is ahead of us. 0 if there is none. */
 int64_t clocks_middle(const struct clock_span *spans, size_t n);
@@ -36,5 +34,13 @@ struct clock_difference {
  * out. */
 int clocks_common_start(struct client_group *g, unsigned delay_s, uint64_t *out_ms,
 			struct clock_difference **out, size_t *out_n, struct err *err);
+
+/*
+ * Asks all hosts some times, and adds the round trips: their `label` is that of the host in the group,
+ * their times are those of our CLOCK_MONOTONIC. last[i] is the last answer of host i (the caller's
+ * client_answers_new()).
+ */
+int clocks_ask(struct client_group *g, unsigned rounds, struct clock_trips *out,
+	       struct client_answer *last, struct err *err);
 
 #endif

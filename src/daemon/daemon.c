@@ -20,6 +20,7 @@
 #include "daemon/fabric/fabric.h"
 #include "daemon/greeter.h"
 #include "daemon/http/http.h"
+#include "daemon/inspect/inspect.h"
 #include "daemon/jobs/jobs.h"
 #include "daemon/loop.h"
 #include "daemon/metrics/metrics.h"
@@ -269,6 +270,8 @@ static int open_modules(struct process *p, struct err *err)
 		r = sandbox_enter(d->sandbox, err);
 	if (r >= 0)
 		r = metrics_new(d, &d->metrics, err);
+	if (r >= 0)
+		d->inspect = inspect_new(d);
 	return r;
 }
 
@@ -279,6 +282,7 @@ static void close_all(struct process *p)
 	http_server_free(d->http);
 	rpc_server_free(d->rpc);
 	fabric_free(d->fabric);
+	inspect_free(d->inspect);
 	metrics_free(d->metrics);
 	background_wait(LEAVE_MS);
 	jobs_free(d->jobs);

@@ -92,6 +92,7 @@ struct tls_server;
 struct sandbox;
 struct access;
 struct greeter;
+struct inspect;
 
 struct daemon {
 	struct event_base *base;
@@ -105,6 +106,7 @@ struct daemon {
 	struct http_server *http; /* NULL: none */
 	struct metrics *metrics;
 	struct sandbox *sandbox; /* NULL: none */
+	struct inspect *inspect;
 	int64_t started_ns; /* CLOCK_REALTIME */
 };
 

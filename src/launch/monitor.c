@@ -147,10 +147,13 @@ static int set_libraries(struct monitor_environment *e, const char *named, struc
 	return r;
 }
 
-int launch_monitor_environment(const char *mspti, struct monitor_environment *out, struct err *err)
+int launch_monitor_environment(const char *mspti, bool daemon, struct monitor_environment *out,
+			       struct err *err)
 {
-	add_setting(out, "MSMONITOR_USE_DAEMON", xstrdup("1"));
-	set_unless(out, "KINETO_USE_DAEMON", "1");
+	if (daemon) {
+		add_setting(out, "MSMONITOR_USE_DAEMON", xstrdup("1"));
+		set_unless(out, "KINETO_USE_DAEMON", "1");
+	}
 	return set_libraries(out, mspti, err);
 }
 

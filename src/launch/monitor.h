@@ -24,8 +24,9 @@ struct monitor_environment {
 };
 
 /* mspti: the library to preload, "none", or NULL to look for it. What the environment has already
- * stays, but for LD_PRELOAD, which is extended. */
-int launch_monitor_environment(const char *mspti, struct monitor_environment *out, struct err *err);
+ * stays, but for LD_PRELOAD, which is extended. daemon: the job's frameworks are to ask one. */
+int launch_monitor_environment(const char *mspti, bool daemon, struct monitor_environment *out,
+			       struct err *err);
 /* Sets it in this process. */
 int monitor_environment_apply(const struct monitor_environment *e, struct err *err);
 void monitor_environment_release(struct monitor_environment *e);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 #include "launch/recording.h"
 
+#include <ctype.h>
 #include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -116,8 +117,25 @@ int launch_preload(const char *lib_dir, bool host_memory, struct args *a, struct
 	return 0;
 }
 
-/* Makes <output>/recording_<pid>_<time>, with a suffix if that is taken, and adds its path. */
-static int make_dir(const char *output, struct buf *out, struct err *err)
+/* The name of this host as a part of a file name. */
+static void add_host(struct buf *path)
+{
+	char host[65] = "";
+
+	(void)gethostname(host, sizeof(host) - 1);
+	host[strcspn(host, ".")] = '\0';
+	for (char *p = host; *p; p++)
+		if (!isalnum((unsigned char)*p))
+			*p = '-';
+	if (*host)
+		buf_addf(path, "_%s", host);
+}
+
+/*
+ * Makes <output>/recording_<pid>_<time>, with a suffix if that is taken, and adds its path. with_host:
+ * the name of the host comes behind that, as hosts may share a directory.
+ */
+static int make_dir(const char *output, bool with_host, struct buf *out, struct err *err)
 {
 	char now[FS_TIMESTAMP_BYTES];
 	struct buf path = {0};
@@ -136,6 +154,8 @@ static int make_dir(const char *output, struct buf *out, struct err *err)
 		buf_clear(&path);
 		buf_addf(&path, "%s/recording_%d_%s", strcmp(output, "/") ? output : "",
 			 (int)getpid(), now);
+		if (with_host)
+			add_host(&path);
 		if (i > 1)
 			buf_addf(&path, "_%d", i);
 		r = fs_mkdir(buf_str(&path), FS_DIR_MODE, &why);
@@ -159,7 +179,8 @@ static uint32_t own_filters(void)
 	return n > 0 ? proc_status_filters(text, (size_t)n) : 0;
 }
 
-static int start_recorder(const char *dir, const struct mem_config *config, struct err *err)
+static int start_recorder(const char *dir, const struct mem_config *config,
+			  const struct session_record *record, struct err *err)
 {
 	struct control_page *page;
 
@@ -169,21 +190,24 @@ static int start_recorder(const char *dir, const struct mem_config *config, stru
 	mem_config_publish(config, page);
 	page->filters = own_filters();
 	mem_config_choose_report(config, page);
+	if (record)
+		page->record = *record;
 	r = recorder_start(dir, page, err);
 	session_unmap(page);
 	return r;
 }
 
-int launch_recording(const struct mem_config *c, struct buf *out_dir, struct err *err)
+int launch_recording(const struct mem_config *c, const struct session_record *record,
+		     struct buf *out_dir, struct err *err)
 {
-	int r = make_dir(c->output_dir, out_dir, err);
+	int r = make_dir(c->output_dir, record != NULL, out_dir, err);
 
 	if (r < 0)
 		return r;
 	char *config = xasprintf("%s/%s", buf_str(out_dir), SESSION_CONFIG);
 	r = mem_config_write(c, config, err);
 	if (r == 0)
-		r = start_recorder(buf_str(out_dir), c, err);
+		r = start_recorder(buf_str(out_dir), c, record, err);
 	if (r < 0) {
 		(void)fs_unlink(config, NULL);
 		(void)fs_rmdir(buf_str(out_dir), NULL);
@@ -197,7 +221,7 @@ int launch_set_environment(const char *dir, const char *preload, struct err *err
 	char *config = xasprintf("%s/%s", dir, SESSION_CONFIG), *asan = launch_asan_options();
 	int r = 0;
 
-	if (setenv(SESSION_ENV, dir, 1) < 0 || setenv("LD_PRELOAD", preload, 1) < 0 ||
+	if (setenv(SESSION_ENV, dir, 1) < 0 || (*preload && setenv("LD_PRELOAD", preload, 1) < 0) ||
 	    setenv(SESSION_CONFIG_ENV, config, 1) < 0 || (asan && setenv(ASAN_ENV, asan, 1) < 0))
 		r = err_sys(err, -errno, "cannot set the environment");
 	free(config);

@@ -13,16 +13,22 @@
 /* What of a program prevents us from preloading; MEM_PROGRAM_ANY: nothing that can be seen in its file. */
 enum mem_program launch_program_kind(const char *path);
 
+/* What of GPUs and NPUs there is below `dev` (/dev), and whether the loader finds CUDA's driver: in
+ * one of the folders of `paths` ($LD_LIBRARY_PATH), or because `cache` (/etc/ld.so.cache) has it. */
+struct mem_machine launch_look_at_machine(const char *dev, const char *paths, const char *cache);
+
 /* The value of LD_PRELOAD: ours, in their order, then what was there. Libraries that are missing
  * are left out with a notice, as the loader would complain in every process of the job. */
 int launch_preload(const char *lib_dir, bool host_memory, struct args *a, struct buf *out,
 		   struct err *err);
 
 /* Makes the recording's directory with its config.json, adds its path to out_dir, and starts the
- * recorder. Leaves nothing on failure. */
-int launch_recording(const struct mem_config *c, struct buf *out_dir, struct err *err);
+ * recorder. Leaves nothing on failure. record: of `sonde record`, else NULL. */
+struct session_record;
+int launch_recording(const struct mem_config *c, const struct session_record *record,
+		     struct buf *out_dir, struct err *err);
 
-/* Sets what the libraries and their users look for. */
+/* Sets what the libraries and their users look for. preload: "" for none of ours. */
 int launch_set_environment(const char *dir, const char *preload, struct err *err);
 
 #endif

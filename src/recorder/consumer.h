@@ -54,7 +54,8 @@ struct consumer_report {
 /*
  * What the oldest part of a recording comes to, for a recorder that drops it. `stream` listens to
  * that part; then write() gives batches that say the same about all processes which have not ended,
- * in fewer words. The recorder itself takes care of all other frames, cursors and counts.
+ * in fewer words. The recorder itself takes care of all other frames, cursors and counts. Each consumer
+ * may have one; only that of memory knows steps and describes the cut.
  */
 struct base_ops {
 	void *(*open)(void);
@@ -75,7 +76,8 @@ struct consumer {
 	const struct stream_ops
 		*stream; /* what it listens to; open() may leave it NULL: ops->stream */
 	void *listener; /* argument of its functions */
-	uint64_t max_bytes; /* of the recording; 0: any number. open() may set it, if there is a: */
+	/* How much of the recording is kept; 0: any number. open() may set them, if there is a base. */
+	uint64_t max_bytes, keep_ns;
 	const struct base_ops *base;
 };
 
@@ -133,5 +135,7 @@ struct consumer_ops {
 
 extern const struct consumer_ops memory_consumer; /* memory/outputs/consumer.c */
 extern const struct consumer_ops activity_consumer; /* activity/windows/consumer.c */
+extern const struct consumer_ops flight_consumer; /* recorder/flight/flight.c */
+extern const struct consumer_ops sampler_consumer; /* sampler/record/consumer.c */
 
 #endif

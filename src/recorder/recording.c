@@ -53,6 +53,7 @@ struct recording_reader {
 	uint64_t may_try;
 	uint64_t sessions; /* bytes of the session frames so far */
 	bool torn;
+	bool grows; /* somebody writes it */
 	struct buf stored;
 	struct buf raw;
 	struct pack *pack;
@@ -312,6 +313,13 @@ void recording_close(struct recording_writer *w)
 	free(w);
 }
 
+static void allow_search(struct recording_reader *r, const struct stat *st)
+{
+	uint64_t stored = (uint64_t)st->st_blocks * 512; /* a sparse file has less */
+
+	r->may_try = SEARCH_BASE + SEARCH_SHARE * (stored < r->size ? stored : r->size);
+}
+
 int recording_open(struct recording_reader **out, const char *path, struct err *err)
 {
 	struct recording_head head;
@@ -344,10 +352,25 @@ int recording_open(struct recording_reader **out, const char *path, struct err *
 	r->pack = pack_new();
 	r->offset = sizeof(head);
 	r->size = (uint64_t)st.st_size;
-	uint64_t stored = (uint64_t)st.st_blocks * 512; /* a sparse file has less */
-	r->may_try = SEARCH_BASE + SEARCH_SHARE * (stored < r->size ? stored : r->size);
+	allow_search(r, &st);
 	*out = r;
 	return 0;
+}
+
+int recording_refresh(struct recording_reader *r, const char *path, struct err *err)
+{
+	struct stat now, ours;
+
+	r->grows = true;
+	if (stat(path, &now) < 0 || fstat(r->fd, &ours) < 0)
+		return err_sys(err, -errno, "cannot stat '%s'", path);
+	if (now.st_ino != ours.st_ino || now.st_dev != ours.st_dev ||
+	    (uint64_t)ours.st_size < r->offset)
+		return err_set(err, -ESTALE, "'%s' was replaced", path);
+	bool more = (uint64_t)ours.st_size != r->size;
+	r->size = (uint64_t)ours.st_size;
+	allow_search(r, &ours);
+	return more;
 }
 
 static bool frame_is_sane(const struct frame *f, uint64_t at, const struct recording_reader *r)
@@ -425,6 +448,18 @@ static int read_frame(struct recording_reader *r, uint64_t at, struct frame *f,
 	return 1;
 }
 
+/* Of a file that grows: is what is behind the last whole frame the beginning of one? */
+static bool is_incomplete(const struct recording_reader *r, uint64_t at)
+{
+	struct frame f;
+
+	if (!r->grows || r->size - at < sizeof(f))
+		return r->grows;
+	return fs_read_at(r->fd, &f, sizeof(f), at) == (ssize_t)sizeof(f) &&
+	       f.magic == FRAME_MAGIC && f.raw_bytes <= FRAME_MAX_BYTES &&
+	       f.stored_bytes <= f.raw_bytes && at + sizeof(f) + f.stored_bytes > r->size;
+}
+
 /*
  * The next whole frame behind a damaged one. A file that was made to look like the beginnings of
  * many frames, or of frames that expand to much and are none, costs a few times its size.
@@ -465,9 +500,14 @@ int recording_next(struct recording_reader *r, uint32_t *out_type, const char **
 	struct frame f;
 
 	r->skipped = 0;
+	r->torn = false;
 	if (begin >= r->size) /* what was added since it was opened is not ours */
 		return 0;
 	int ret = read_frame(r, begin, &f, out_payload, err);
+	if (ret == 0 && is_incomplete(r, begin)) {
+		r->torn = true;
+		return 0;
+	}
 	if (ret == 0) {
 		ret = search_frame(r, begin + 1, &f, out_payload, err);
 		if (ret > 0)

@@ -64,6 +64,12 @@ int recording_open(struct recording_reader **out, const char *path, struct err *
 int recording_next(struct recording_reader *r, uint32_t *out_type, const char **out_payload,
 		   size_t *out_bytes, struct err *err);
 uint64_t recording_skipped(const struct recording_reader *r);
+/*
+ * For a file that somebody writes meanwhile: recording_next() goes on with what has been added since.
+ * From now on a frame that is half there at its end is no damage, it is not complete yet. 1: there is
+ * more of it; 0: not; -ESTALE: `path` is another file now, or this one has become shorter.
+ */
+int recording_refresh(struct recording_reader *r, const char *path, struct err *err);
 bool recording_torn(const struct recording_reader *r);
 uint32_t recording_version(const struct recording_reader *r); /* of the file */
 /* How far whole frames reach, and the size of the file. */

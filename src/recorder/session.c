@@ -6,7 +6,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -128,4 +130,31 @@ int session_lock(const char *dir, const struct control_page *page, unsigned wait
 		}
 	}
 	return r;
+}
+
+#define PRINT_PIECE 512u
+#define PRINT_WAIT_MS 500
+
+void session_print(const char *text, size_t len)
+{
+	struct pollfd p = {.fd = STDERR_FILENO, .events = POLLOUT};
+
+	while (len && poll(&p, 1, PRINT_WAIT_MS) > 0) {
+		ssize_t n = write(STDERR_FILENO, text, len < PRINT_PIECE ? len : PRINT_PIECE);
+		if (n <= 0)
+			return;
+		text += n;
+		len -= (size_t)n;
+	}
+}
+
+void session_say(struct control_page *page, bool terminal, const struct buf *text, bool missing)
+{
+	size_t n = strnlen(page->closing, sizeof(page->closing));
+
+	if (terminal)
+		session_print(text->data, text->len);
+	else if (page->report_fd && (missing || page->closing_asked) &&
+		 n + text->len < sizeof(page->closing))
+		memcpy(page->closing + n, text->data, text->len); /* what is behind it is 0 */
 }

@@ -6,6 +6,7 @@
 #ifndef SONDE_RECORDER_SESSION_H
 #define SONDE_RECORDER_SESSION_H
 
+#include "base/containers/buf.h"
 #include "base/err.h"
 #include "wire/control_page.h"
 
@@ -27,6 +28,14 @@ void session_set_clock(struct control_page *page);
  */
 int session_lock(const char *dir, const struct control_page *page, unsigned wait_ms,
 		 struct err *err);
+
+/* To our stderr, if that is a terminal; not if it takes nothing, as after Ctrl-S. */
+void session_print(const char *text, size_t len);
+/*
+ * A line for the end of the job: to the terminal; elsewhere the job's first process writes it behind
+ * those before, if such lines were asked for, or if it is about something that is missing.
+ */
+void session_say(struct control_page *page, bool terminal, const struct buf *text, bool missing);
 
 /* Is a recorder at work on it? */
 bool session_is_live(const char *dir, const struct control_page *page);

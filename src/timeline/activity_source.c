@@ -6,12 +6,15 @@
 
 #include "activity/files/activity.h"
 #include "activity/read/read.h"
+#include "activity/read/recording.h"
 #include "activity/steps/step_split.h"
 #include "base/containers/hmap.h"
 #include "base/containers/intern.h"
+#include "base/mem.h"
 #include "timeline/timeline.h"
 #include "unwind/symbols/demangle.h"
 
+#define STREAMS 256 /* tracks of a device are in the order of its streams */
 #define CALLS_MAX (1u << 16) /* correlation ids of calls that are remembered, twice */
 
 struct activity_source {
@@ -49,19 +52,19 @@ static struct timeline_track *device_track(struct activity_source *s, const stru
 					    [SPLIT_COPY] = "copies",
 					    [SPLIT_IDLE] = "marks"};
 	enum split_part part = split_part_of(a);
-	struct timeline_place where = {.group = GROUP_DEVICE,
-				       .number = a->device,
-				       .group_name =
-					       a->device == ACTIVITY_NOWHERE ? "device" : NULL,
-				       .order = (int32_t)part,
-				       .id = a->stream};
+	struct timeline_place where = {
+		.group = GROUP_DEVICE,
+		.number = a->device,
+		.group_name = a->device == ACTIVITY_NOWHERE ? "device" : NULL,
+		.order = (int32_t)part * STREAMS + (int32_t)(a->stream % STREAMS),
+		.id = a->stream};
 	char name[160];
 
 	if (part == SPLIT_IDLE) {
 		where.id = (uintptr_t)a->detail;
 		snprintf(name, sizeof(name), "marks, %.100s", a->detail);
 	} else if (a->kind == ACTIVITY_HCCL) {
-		where.order = SPLIT_PARTS + 1;
+		where.order = (SPLIT_PARTS + 1) * STREAMS;
 		snprintf(name, sizeof(name), "communication tasks, %.100s", a->detail);
 		where.id = (uintptr_t)a->detail;
 	} else if (a->stream == ACTIVITY_NOWHERE) {
@@ -117,6 +120,10 @@ static unsigned add_args(const struct activity *a, struct chrome_arg *args, unsi
 		args[n++] = int_arg("count", a->amount);
 		args[n++] = text_arg("data type", activity_data_type(a->data_type));
 	}
+	if (a->owner && *a->owner->module)
+		args[n++] = text_arg("module", a->owner->module);
+	if (a->owner && *a->owner->line)
+		args[n++] = text_arg("line", a->owner->line);
 	*of_track = n;
 	if (a->place == ACTIVITY_ON_DEVICE && a->device != ACTIVITY_NOWHERE)
 		args[n++] = int_arg("device", a->device);
@@ -157,6 +164,22 @@ static void put_memory(struct activity_source *s, const struct activity *a)
 	timeline_counter(timeline_track(s->process, &where, name), a->start_ns, (double)held);
 }
 
+static void add_role(const struct activity *a, struct timeline_event *e)
+{
+	static const enum timeline_role roles[SPLIT_PARTS] = {
+		[SPLIT_COMPUTE] = ROLE_COMPUTE, [SPLIT_COMM] = ROLE_COMM, [SPLIT_COPY] = ROLE_COPY};
+
+	if (a->place == ACTIVITY_ON_DEVICE) {
+		e->role = roles[split_part_of(a)];
+		e->device = a->device;
+		return;
+	}
+	e->role = activity_is_api(a->kind)     ? ROLE_CALL
+		  : a->kind == ACTIVITY_MARKER ? ROLE_RANGE
+					       : ROLE_NONE;
+	e->thread = a->tid;
+}
+
 static int take_activity(void *arg, const struct activity *a)
 {
 	struct activity_source *s = arg;
@@ -175,8 +198,12 @@ static int take_activity(void *arg, const struct activity *a)
 		e.flow = timeline_flow(s->process, a->correlation);
 		e.flow_end = device;
 	}
-	if (a->kind == ACTIVITY_MARKER && timeline_step_number(e.name))
-		timeline_note_step(s->t, timeline_step_number(e.name), a->start_ns, a->end_ns);
+	add_role(a, &e);
+	if (a->kind == ACTIVITY_MARKER && timeline_step_number(e.name)) {
+		e.role = ROLE_NONE;
+		timeline_note_step(s->process, timeline_step_number(e.name), a->start_ns,
+				   a->end_ns);
+	}
 	struct timeline_track *k = device ? device_track(s, a) : host_track(s, a);
 	if (activity_is_instant(a))
 		timeline_instant(k, a->start_ns, &e);
@@ -185,36 +212,122 @@ static int take_activity(void *arg, const struct activity *a)
 	return 0;
 }
 
-static int skip_activity(void *arg, const struct activity *a)
-{
-	uint64_t *pid = arg;
+struct identity {
+	struct activity_about about;
+	uint32_t pid; /* of the first call that has one */
+};
 
-	if (a->pid && !*pid)
-		*pid = a->pid;
-	return 0;
+/* Reads no farther than it needs to: names of files have both, and a DB has its rank before all else;
+ * of Jsonl it is in the last line. */
+static int find_identity(void *arg, const struct activity *a)
+{
+	struct identity *who = arg;
+
+	if (a->pid && !who->pid)
+		who->pid = a->pid;
+	return (who->about.pid || who->pid) &&
+	       (who->about.rank >= 0 || !strcmp(who->about.format, "DB"));
+}
+
+static void release_source(struct activity_source *s)
+{
+	hmap_release(&s->names);
+	hmap_release(&s->calls);
+	hmap_release(&s->older_calls);
+	hmap_release(&s->held);
+}
+
+/* --- a recording of all processes --- */
+
+struct recording_source {
+	struct timeline *t;
+	const char *host;
+	struct buf *notes;
+};
+
+/* What a process of a recording has reported in one window. */
+struct window_source {
+	struct activity_source s;
+	const struct activity_about *about;
+	struct recording_source *from;
+};
+
+static void *begin_window(void *arg, uint32_t proc, const struct activity_about *about)
+{
+	struct recording_source *from = arg;
+	struct window_source *w = xcalloc(1, sizeof(*w));
+
+	(void)proc;
+	w->s.t = from->t;
+	w->s.process = timeline_process(from->t, from->host, about->pid, about->rank, NULL);
+	w->about = about;
+	w->from = from;
+	return w;
+}
+
+/* Marks that memory's hooks have seen are in the timeline already. */
+static int take_recorded(void *process, const struct activity *a)
+{
+	struct window_source *w = process;
+
+	if (!w->s.process ||
+	    (a->kind == ACTIVITY_MARKER && a->place == ACTIVITY_ON_HOST && w->about->has_marks))
+		return 0;
+	return take_activity(&w->s, a);
+}
+
+static void put_gap(void *process, uint64_t from_ns, uint64_t to_ns)
+{
+	static const struct timeline_place where = {.group = GROUP_NONE, .order = 2};
+	struct window_source *w = process;
+
+	if (w->s.process)
+		timeline_slice(timeline_track(w->s.process, &where, "not recorded"), from_ns, to_ns,
+			       &(struct timeline_event){
+				       .name = "kernels: another profiler has the device"});
+}
+
+static void end_window(void *process, const struct activity_about *about)
+{
+	struct window_source *w = process;
+
+	if (about->lost)
+		buf_addf(w->from->notes, "%llu activities of process %u are missing.\n",
+			 (unsigned long long)about->lost, about->pid);
+	release_source(&w->s);
+	free(w);
+}
+
+int timeline_read_recorded(struct timeline *t, const struct timeline_source *from,
+			   struct buf *notes, struct err *err)
+{
+	static const struct activity_recording_ops ops = {.process = begin_window,
+							  .activity = take_recorded,
+							  .end = end_window,
+							  .gap = put_gap};
+	struct recording_source r = {t, from->host, notes};
+
+	return activity_recording_read(from->path, ACTIVITY_ALL_PROCESSES, &ops, &r, err);
 }
 
 int timeline_read_activities(struct timeline *t, const struct timeline_source *from,
 			     struct buf *notes, struct err *err)
 {
-	struct activity_about who = {.rank = -1}, about = {.rank = -1};
+	struct identity who = {.about = {.rank = -1}};
+	struct activity_about about = {.rank = -1};
 	struct activity_source s = {.t = t};
-	uint64_t pid = 0;
-	int r = activity_read(from->path, skip_activity, &pid, &who, err);
+	int r = activity_read(from->path, find_identity, &who, &who.about, err);
 
-	if (r == 0)
-		s.process = timeline_process(t, from->host, who.pid ? who.pid : (uint32_t)pid,
-					     who.rank, NULL);
-	if (r == 0 && s.process)
+	if (r >= 0)
+		s.process = timeline_process(t, from->host, who.about.pid ? who.about.pid : who.pid,
+					     who.about.rank, NULL);
+	if (r >= 0 && s.process)
 		r = activity_read(from->path, take_activity, &s, &about, err);
 	if (about.lost)
 		buf_addf(notes, "%llu activities of process %u are missing.\n",
-			 (unsigned long long)about.lost, who.pid);
-	activity_about_release(&who);
+			 (unsigned long long)about.lost, who.about.pid ? who.about.pid : who.pid);
+	activity_about_release(&who.about);
 	activity_about_release(&about);
-	hmap_release(&s.names);
-	hmap_release(&s.calls);
-	hmap_release(&s.older_calls);
-	hmap_release(&s.held);
-	return r;
+	release_source(&s);
+	return r < 0 ? r : 0;
 }

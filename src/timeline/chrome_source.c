@@ -20,9 +20,12 @@
 #include "base/fs.h"
 #include "base/mem.h"
 #include "formats/chrome_trace/scan.h"
+#include "timeline/chrome_roles.h"
 #include "timeline/timeline_impl.h"
 
 #define COPY_BYTES (256u << 10)
+#define TRACE_STEPS "steps" /* a thread of our traces */
+#define FOREIGN_DEVICES 500 /* behind those that are numbered */
 
 /* A pid of the trace: a process, or one of its devices. */
 struct trace_process {
@@ -66,6 +69,7 @@ struct chrome_source {
 	int32_t rank; /* of the file; -1 */
 	int64_t base_ns;
 	bool has_base;
+	bool incomplete; /* a trace of steps that says so itself */
 	uint64_t bad;
 };
 
@@ -196,26 +200,46 @@ static int note_event(void *arg, uint64_t offset, const char *text, size_t len)
 	return 0;
 }
 
+/* Times are taken for those of the wall clock: what is farther off is no time. */
+static bool is_base(const json_t *v)
+{
+	return json_is_integer(v) && llabs(json_integer_value(v)) <= INT64_MAX / 4;
+}
+
+bool chrome_source_base(const char *key, size_t key_len, const char *text, size_t len,
+			int64_t *out_ns)
+{
+	bool named = key_len == 19 && !memcmp(key, "baseTimeNanoseconds", 19), found;
+	bool other = key_len == 9 && !memcmp(key, "otherData", 9) && !*out_ns;
+
+	if (!named && !other)
+		return false;
+	json_t *v = json_loadb(text, len, JSON_DECODE_ANY, NULL);
+	const json_t *start = named ? v : json_object_get(v, "start_realtime_ns");
+	found = is_base(start);
+	if (found)
+		*out_ns = json_integer_value(start);
+	json_decref(v);
+	return found;
+}
+
 static int note_member(void *arg, const char *key, size_t key_len, const char *text, size_t len)
 {
 	struct chrome_source *s = arg;
-	json_t *v = json_loadb(text, len, JSON_DECODE_ANY, NULL), *start;
 
-	if (key_len == 19 && !memcmp(key, "baseTimeNanoseconds", 19) && json_is_integer(v)) {
-		s->base_ns = json_integer_value(v);
+	if (chrome_source_base(key, key_len, text, len, &s->base_ns)) {
 		s->has_base = true;
-	} else if (key_len == 15 && !memcmp(key, "distributedInfo", 15)) {
+		return 0;
+	}
+	json_t *v = json_loadb(text, len, JSON_DECODE_ANY, NULL);
+	if (key_len == 15 && !memcmp(key, "distributedInfo", 15)) {
 		const json_t *rank = json_object_get(v, "rank");
 
 		if (json_is_integer(rank) && json_integer_value(rank) >= 0 &&
 		    json_integer_value(rank) < 1 << 24)
 			s->rank = (int32_t)json_integer_value(rank);
-	} else if (key_len == 9 && !memcmp(key, "otherData", 9)) {
-		start = json_object_get(v, "start_realtime_ns");
-		if (json_is_integer(start) && !s->has_base) {
-			s->base_ns = json_integer_value(start);
-			s->has_base = true;
-		}
+	} else if (key_len == 5 && !memcmp(key, "sonde", 5)) {
+		s->incomplete = json_is_false(json_object_get(v, "complete"));
 	}
 	json_decref(v);
 	return 0;
@@ -273,12 +297,15 @@ static struct timeline_track *track_of(struct chrome_source *s, struct trace_thr
 		where.kind = TRACK_COUNTER;
 		where.id = XXH3_64bits(k->name, strlen(k->name)) + (uint64_t)p->pid;
 	} else if (p->is_device) {
-		where.group = GROUP_FILE;
-		where.number = p->number;
+		where.group = GROUP_DEVICE;
+		where.number = FOREIGN_DEVICES + p->number;
 		const char *label = p->labels && !strncmp(p->labels, "GPU ", 4) ? p->labels
 				    : p->name					? p->name
 										: "device";
 		where.group_name = intern(label, strlen(label));
+	} else if (k->name && !strcmp(k->name, TRACE_STEPS)) {
+		where.group = GROUP_NONE;
+		return k->track = timeline_track(p->process, &where, "traced steps");
 	} else {
 		where.group = k->is_python ? GROUP_PYTHON : GROUP_HOST;
 		where.order = 1;
@@ -347,6 +374,18 @@ static void put_counters(struct timeline_track *k, uint64_t ns, json_t *args)
 	}
 }
 
+static void add_role(const struct chrome_source *s, const struct trace_event *e, const char *cat,
+		     const json_t *args, struct timeline_event *out)
+{
+	const struct trace_thread *k = &s->threads[e->thread];
+	const struct trace_process *p = &s->processes[k->process];
+
+	if (p->is_device)
+		chrome_role_of_device(cat, args, p->number, out);
+	else
+		chrome_role_of_host(cat, e->ph == 'B', args, (uint64_t)k->tid, out);
+}
+
 static void put_event(struct chrome_source *s, const struct trace_event *e, json_t *event)
 {
 	struct trace_thread *thread = &s->threads[e->thread];
@@ -363,6 +402,8 @@ static void put_event(struct chrome_source *s, const struct trace_event *e, json
 	out.name = name ? intern(name, strlen(name)) : "";
 	out.category = cat ? intern(cat, strlen(cat)) : NULL;
 	out.nargs = read_args(args, list, &correlation);
+	if (s->t->o.explain)
+		add_role(s, e, cat, args, &out);
 	if (e->ph == 'C') {
 		put_counters(k, ns, args);
 	} else if (e->ph == 'B') {
@@ -373,7 +414,9 @@ static void put_event(struct chrome_source *s, const struct trace_event *e, json
 		uint64_t step = timeline_step_number(out.name);
 
 		if (step)
-			timeline_note_step(s->t, step, ns,
+			out.role = ROLE_NONE;
+		if (step && !s->processes[thread->process].is_device)
+			timeline_note_step(s->processes[thread->process].process, step, ns,
 					   ns + (uint64_t)(e->dur_ns > 0 ? e->dur_ns : 0));
 		out.flow_end = s->processes[thread->process].is_device;
 		if (correlation && cat && (out.flow_end || !strncmp(cat, "cuda_", 5)))
@@ -412,10 +455,14 @@ static int put_events(struct chrome_source *s, struct err *err)
 
 /* --- files --- */
 
-/* The text of a compressed file, in one without a name beside the output. */
+/* The text of a compressed file, in one without a name beside the output; if that is no file, where
+ * temporary files are. */
 static int expand_file(const char *output, int fd, struct err *err)
 {
-	char *path = xasprintf("%s.%d.tmp", output, (int)getpid());
+	const char *tmp = getenv("TMPDIR");
+	char *path = fs_is_stream(output) ? xasprintf("%s/sonde-timeline.%d.tmp",
+						      tmp && *tmp ? tmp : "/tmp", (int)getpid())
+					  : xasprintf("%s.%d.tmp", output, (int)getpid());
 	int to = fs_open(path, O_CREAT | O_EXCL | O_RDWR, 0600, err), n = 0;
 	gzFile gz = gzdopen(fd, "rb");
 	struct buf b = {0};
@@ -427,7 +474,7 @@ static int expand_file(const char *output, int fd, struct err *err)
 
 		if (r < 0) {
 			close(to);
-			to = err_sys(err, r, "cannot write a temporary file beside the output");
+			to = err_sys(err, r, "cannot write a temporary file");
 		}
 	}
 	if (gz)
@@ -439,16 +486,14 @@ static int expand_file(const char *output, int fd, struct err *err)
 	return to;
 }
 
-static int open_text(struct chrome_source *s, struct err *err)
+int chrome_source_open(const char *path, const char *beside, struct err *err)
 {
 	unsigned char magic[2] = {0};
+	int fd = fs_open(path, O_RDONLY, 0, err);
 
-	s->fd = fs_open(s->from->path, O_RDONLY, 0, err);
-	if (s->fd < 0)
-		return s->fd;
-	if (fs_read_at(s->fd, magic, 2, 0) == 2 && magic[0] == 0x1f && magic[1] == 0x8b)
-		s->fd = expand_file(s->t->o.path, s->fd, err);
-	return s->fd < 0 ? s->fd : 0;
+	if (fd >= 0 && fs_read_at(fd, magic, 2, 0) == 2 && magic[0] == 0x1f && magic[1] == 0x8b)
+		fd = expand_file(beside, fd, err);
+	return fd;
 }
 
 static void release_source(struct chrome_source *s)
@@ -475,8 +520,10 @@ int timeline_read_chrome(struct timeline *t, const struct timeline_source *from,
 	struct chrome_scan_sink sink = {note_event, note_member, &s};
 	struct chrome_scan_result found = {0};
 	struct err why = {0};
-	int r = open_text(&s, err);
+	int r;
 
+	s.fd = chrome_source_open(from->path, t->o.path, err);
+	r = s.fd < 0 ? s.fd : 0;
 	if (r == 0 && (r = chrome_scan(s.fd, &sink, &found, &why)) < 0)
 		err_set(err, r, "'%s': %s", from->path, why.text);
 	if (r == 0 && !s.nevents)
@@ -496,6 +543,9 @@ int timeline_read_chrome(struct timeline *t, const struct timeline_source *from,
 				 from->path);
 		if ((r = put_events(&s, &why)) < 0)
 			err_set(err, r, "'%s': %s", from->path, why.text);
+		for (size_t i = 0; s.incomplete && i < s.nprocesses; i++)
+			if (s.processes[i].process)
+				timeline_note_cut(s.processes[i].process);
 	}
 	release_source(&s);
 	return r;

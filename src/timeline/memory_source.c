@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "memory/analysis/common/blocks.h"
 #include "memory/input/input.h"
+#include "timeline/memory_findings.h"
 #include "timeline/timeline.h"
 #include "wire/record.h"
 
@@ -28,16 +29,19 @@ struct memory_source {
 	const char *host;
 	struct processes *processes; /* who they are, of the first reading */
 	struct blocks *blocks;
+	struct memory_findings *findings;
 	struct buf *notes;
 	struct pool_tracks **pools;
 	size_t npools, cap_pools;
 	struct open_range *ranges;
 	size_t nranges, cap_ranges;
+	struct hmap used; /* process, device and which: the newest sample */
 	struct hmap range_of; /* id to its place in the list */
 };
 
-static struct timeline_process *find_process(struct memory_source *s, uint32_t pid)
+static struct timeline_process *find_process(void *arg, uint32_t pid)
 {
+	struct memory_source *s = arg;
 	const struct process_facts *f = processes_find(s->processes, pid);
 
 	return timeline_process(s->t, s->host, pid, f ? f->rank : -1, f ? f->command : NULL);
@@ -102,6 +106,27 @@ static void put_pool(struct memory_source *s, struct block_pool *pool, uint64_t 
 		put_change(k->reserved, time_ns, pool->reserved, &k->last_reserved);
 }
 
+/* What the device's library says is used of it, by the process and by all: samples, which rows repeat. */
+static void put_used(struct memory_source *s, const struct row *row, enum attr_key key,
+		     const char *by)
+{
+	uint64_t value,
+		at = (uint64_t)row->pid << 32 | row->device << 1 | (key == ATTR_DEVICE_USED);
+	struct timeline_process *p;
+	char name[64];
+
+	if (row->device >= DEV_NONE || !row_number(row, key, &value) ||
+	    hmap_put(&s->used, at, value) == value || !(p = find_process(s, row->pid)))
+		return;
+	struct timeline_place where = {.group = GROUP_MEMORY,
+				       .order = (int32_t)(row->device % 512) * 64 + 62 +
+						(key == ATTR_DEVICE_USED),
+				       .id = row->device,
+				       .kind = TRACK_BYTES};
+	snprintf(name, sizeof(name), "device %u used by %s", row->device, by);
+	timeline_counter(timeline_track(p, &where, name), row->time_ns, (double)value);
+}
+
 /* --- steps, marks, out of memory --- */
 
 static struct timeline_track *step_track(struct timeline_process *p)
@@ -110,20 +135,28 @@ static struct timeline_track *step_track(struct timeline_process *p)
 			      "steps");
 }
 
+/* Of a recording without its oldest part: which step comes first is known when that has ended. */
+static bool is_before_cut(const struct memory_source *s, const struct block_change *c)
+{
+	const struct dropped *d = &s->processes->dropped;
+
+	return d->yes && !c->step_ended && c->step_begun <= d->cut.last_step;
+}
+
 static void put_steps(struct memory_source *s, const struct block_change *c, uint64_t time_ns)
 {
 	struct timeline_process *p = find_process(s, c->process->pid);
 	char name[32];
 	int n;
 
-	if (!p)
+	if (!p || is_before_cut(s, c))
 		return;
 	if (c->step_ended) {
 		timeline_end(step_track(p), time_ns);
-		timeline_note_step(s->t, c->step_ended, 0, time_ns);
+		timeline_note_step(p, c->step_ended, 0, time_ns);
 	}
 	if (c->step_begun) {
-		timeline_note_step(s->t, c->step_begun, time_ns, 0);
+		timeline_note_step(p, c->step_begun, time_ns, 0);
 		n = snprintf(name, sizeof(name), "step %u", c->step_begun);
 		timeline_begin(step_track(p), time_ns,
 			       &(struct timeline_event){.name = intern(name, (size_t)n),
@@ -195,14 +228,43 @@ static void put_oom(struct memory_source *s, const struct row *row)
 		&(struct timeline_event){.name = "out of memory", .args = args, .nargs = n});
 }
 
+/* Of a device: what the host waits for. */
+static void put_driver_event(struct memory_source *s, const struct block_pool *pool,
+			     uint64_t time_ns)
+{
+	if (!blocks_is_driver(pool->type) || pool->device->device == DEV_HOST)
+		return;
+	struct timeline_process *p = find_process(s, pool->process->pid);
+	if (p)
+		timeline_note_allocation(p, time_ns);
+}
+
+/* The highest moment of a device so far: its bytes, and when. */
+static void note_peak(struct block_device *d, uint64_t time_ns)
+{
+	uint64_t bytes = d->has_driver ? d->driver_bytes : d->pool_bytes;
+
+	if (bytes <= d->own[0])
+		return;
+	d->own[0] = bytes;
+	d->own[1] = time_ns;
+}
+
 static void take_row(void *arg, const struct row *row)
 {
 	struct memory_source *s = arg;
 	struct block_change c;
 	enum block_what what = blocks_add(s->blocks, row, &c);
 
-	if (what == BLOCKS_ALLOC || what == BLOCKS_FREE)
+	memory_findings_row(s->findings, row);
+	if (what == BLOCKS_ALLOC || what == BLOCKS_FREE) {
 		put_pool(s, c.pool, row->time_ns);
+		put_driver_event(s, c.pool, row->time_ns);
+	}
+	if (what == BLOCKS_ALLOC)
+		note_peak(c.pool->device, row->time_ns);
+	put_used(s, row, ATTR_PROCESS_USED, "the process");
+	put_used(s, row, ATTR_DEVICE_USED, "all processes");
 	if (c.step_ended || c.step_begun)
 		put_steps(s, &c, row->time_ns);
 	if (row->event == ROW_MSTX)
@@ -218,6 +280,7 @@ static void take_process(void *arg, uint32_t pid, const char *command)
 	struct memory_source *s = arg;
 
 	blocks_process(s->blocks, pid, command);
+	memory_findings_process(s->findings, pid, command);
 }
 
 static void take_note(void *arg, const char *text)
@@ -251,21 +314,27 @@ int timeline_read_memory(struct timeline *t, const struct timeline_source *from,
 		.process = take_process,
 		.row = take_row,
 		.note = take_note,
-		.attrs = BLOCKS_ATTRS | 1ull << ATTR_REQ_SIZE,
+		.attrs = BLOCKS_ATTRS | 1ull << ATTR_REQ_SIZE | 1ull << ATTR_PROCESS_USED |
+			 1ull << ATTR_DEVICE_USED | memory_findings_attrs(),
 		.arg = &s,
 	};
 	int r = input_read(from->path, &who, err);
 
 	s.blocks = blocks_new();
+	s.findings = memory_findings_new();
 	if (r == 0)
 		r = input_read(from->path, &sink, err);
-	if (r == 0)
+	if (r == 0) {
 		end_ranges(&s);
+		memory_findings_put(s.findings, s.blocks, find_process, &s);
+	}
+	memory_findings_free(s.findings);
 	blocks_free(s.blocks);
 	for (size_t i = 0; i < s.npools; i++)
 		free(s.pools[i]);
 	free(s.pools);
 	free(s.ranges);
+	hmap_release(&s.used);
 	hmap_release(&s.range_of);
 	processes_release(&processes);
 	return r;

@@ -5,7 +5,9 @@
 #include <string.h>
 #include <xxhash.h>
 
+#include "base/containers/intern.h"
 #include "base/mem.h"
+#include "base/text/text.h"
 #include "timeline/timeline_impl.h"
 
 #define DAY_NS 86400000000000ull
@@ -20,7 +22,6 @@ static int32_t process_order(const struct timeline_process *p)
 static const char *const group_names[] = {
 	[GROUP_DEVICE] = "device", [GROUP_MEMORY] = "memory", [GROUP_HOST] = "host",
 	[GROUP_MARKS] = "marks",   [GROUP_PYTHON] = "Python", [GROUP_COUNTERS] = "counters",
-	[GROUP_FILE] = "trace",
 };
 
 /* What a Chrome trace says about itself; HTA wants to know the rank, of which a file has one. */
@@ -38,6 +39,12 @@ static void add_members(void *arg, struct buf *out)
 	buf_addf(out, "\"baseTimeNanoseconds\":%llu", (unsigned long long)t->base_ns);
 	if (ranks == 1)
 		buf_addf(out, ",\"distributedInfo\":{\"rank\":%d}", rank);
+	json_t *clocks = timeline_clocks_json(t->o.clocks);
+	char *text = clocks ? json_dumps(clocks, JSON_COMPACT) : NULL;
+	if (text)
+		buf_addf(out, ",\"sonde\":{\"hosts\":%s}", text);
+	free(text);
+	json_decref(clocks);
 }
 
 static int open_chrome(struct timeline *t, struct err *err)
@@ -72,6 +79,33 @@ int output_close(struct timeline *t, struct err *err)
 
 /* --- tracks --- */
 
+static const char *intern_text(const char *text)
+{
+	return intern(text, strlen(text));
+}
+
+/* On the track of the host, where its recording begins. */
+static void put_clock(struct timeline *t, uint32_t track, const struct timeline_clock *k)
+{
+	const struct chrome_arg args[] = {
+		{intern_text("ahead_ns"), CHROME_INT, {.i = k->line.offset_ns}},
+		{intern_text("drift_ppm"), CHROME_FLOAT, {.f = k->line.drift * 1e6}},
+		{intern_text("bound_ns"), CHROME_INT, {.i = k->known ? k->line.bound_ns : -1}},
+		{intern_text("known from"),
+		 CHROME_TEXT,
+		 {.text = intern_text(timeline_clock_from(k))}}};
+
+	perfetto_instant(
+		t->perfetto,
+		&(struct perfetto_event){
+			.track = track,
+			.time_ns = (uint64_t)(k->first_ns - clock_line_at(&k->line, k->first_ns)),
+			.name = intern_text("clock"),
+			.args = args,
+			.nargs = sizeof(args) / sizeof(args[0])});
+	t->counts.instants++;
+}
+
 static uint32_t find_host(struct timeline *t, const char *host)
 {
 	uint64_t found;
@@ -81,10 +115,22 @@ static uint32_t find_host(struct timeline *t, const char *host)
 	found = hmap_get(&t->hosts, (uintptr_t)host);
 	if (found != HMAP_NONE)
 		return (uint32_t)found;
-	struct perfetto_track d = {.name = host, .order = (int32_t)t->hosts.count};
+	const struct timeline_clock *k = timeline_clocks_find(t->o.clocks, host);
+	struct buf name = {0};
+	buf_add_str(&name, host); /* viewers cut long names in the middle */
+	if (k && k->is_base)
+		buf_add_str(&name, " · base clock");
+	else if (k && k->known)
+		buf_addf(&name, " · ± %.3f ms", (double)k->line.bound_ns / 1e6);
+	else if (k)
+		buf_add_str(&name, " · clock not known");
+	struct perfetto_track d = {.name = buf_str(&name), .order = (int32_t)t->hosts.count};
 	uint32_t number = perfetto_add_track(t->perfetto, &d);
 	hmap_put(&t->hosts, (uintptr_t)host, number);
 	t->counts.tracks++;
+	buf_release(&name);
+	if (k)
+		put_clock(t, number, k);
 	return number;
 }
 
@@ -202,7 +248,8 @@ void output_begin(struct timeline *t, const struct out_track *k, uint64_t start_
 	}
 	int64_t ts = chrome_time(t, start_ns);
 	if (end_ns == UINT64_MAX)
-		chrome_begin(t->chrome, ts, k->pid, k->number, e->name, e->args, e->nargs);
+		chrome_begin(t->chrome, ts, k->pid, k->number, e->category, e->name, e->args,
+			     e->nargs);
 	else
 		chrome_complete(t->chrome, ts, (int64_t)(end_ns - start_ns), k->pid, k->number,
 				e->category, e->name, e->args, e->nargs);

@@ -12,21 +12,13 @@
 #include "activity/read/read.h"
 #include "base/fs.h"
 #include "base/mem.h"
-#include "timeline/timeline.h"
+#include "formats/clock_file.h"
+#include "timeline/clocks.h"
+#include "timeline/sources.h"
+#include "timeline/timeline_impl.h"
+#include "wire/control_page.h"
 
 #define DEPTH_MAX 8
-
-enum source_kind { SOURCE_NONE, SOURCE_MEMORY, SOURCE_ACTIVITY, SOURCE_CHROME };
-
-struct found {
-	char *path;
-	enum source_kind kind;
-};
-
-struct search {
-	struct found *list;
-	size_t n, cap;
-};
 
 static bool ends_with(const char *text, const char *end)
 {
@@ -40,26 +32,25 @@ static bool is_trace_name(const char *name)
 	return ends_with(name, "trace.json") || ends_with(name, "trace.json.gz");
 }
 
-static void add_found(struct search *s, char *path, enum source_kind kind)
+static void add_found(struct source_files *f, char *path, enum source_kind kind)
 {
-	s->list = xgrow(s->list, &s->cap, s->n + 1, sizeof(*s->list));
-	s->list[s->n++] = (struct found){path, kind};
+	*XPUSH(f->list, f->n, f->cap) = (struct source_file){path, kind};
 }
 
 /* Recordings first: dumps beside them were made from them. A trace has all activities of its files. */
-static enum source_kind kind_in_directory(const char *dir, const char *name, bool has_trace)
+static enum source_kind kind_in_directory(const char *name, bool has_trace)
 {
-	if (!strcmp(name, "events.sonde"))
+	if (!strcmp(name, SESSION_RECORDING))
 		return SOURCE_MEMORY;
 	if (is_trace_name(name))
 		return SOURCE_CHROME;
 	if (activity_read_is_name(name) && !strncmp(name, ACTIVITY_FILE_PREFIX, 10) && !has_trace)
 		return SOURCE_ACTIVITY;
-	(void)dir;
-	return SOURCE_NONE;
+	return ends_with(name, CLOCK_FILE_NAME) ? SOURCE_CLOCKS : SOURCE_NONE;
 }
 
-static int search_directory(struct search *s, const char *dir, unsigned depth, struct err *err)
+static int search_directory(struct source_files *f, const char *dir, unsigned depth,
+			    struct err *err)
 {
 	struct dirent **names;
 	int n = scandir(dir, &names, NULL, alphasort), r = 0;
@@ -71,16 +62,19 @@ static int search_directory(struct search *s, const char *dir, unsigned depth, s
 		has_trace |= is_trace_name(names[i]->d_name);
 	for (int i = 0; i < n; i++) {
 		char *path = xasprintf("%s/%s", dir, names[i]->d_name);
-		enum source_kind kind = kind_in_directory(dir, names[i]->d_name, has_trace);
+		enum source_kind kind = kind_in_directory(names[i]->d_name, has_trace);
 		struct stat st;
 
-		if (names[i]->d_name[0] == '.' || r < 0 || lstat(path, &st) < 0) {
+		/* Copies of a part of what is in the recording beside them. */
+		bool copy = !strncmp(names[i]->d_name, SESSION_FROZEN, strlen(SESSION_FROZEN));
+
+		if (names[i]->d_name[0] == '.' || copy || r < 0 || lstat(path, &st) < 0) {
 			free(path);
 		} else if (S_ISREG(st.st_mode) && kind) {
-			add_found(s, path, kind);
+			add_found(f, path, kind);
 		} else {
 			if (S_ISDIR(st.st_mode) && depth < DEPTH_MAX)
-				r = search_directory(s, path, depth + 1, err);
+				r = search_directory(f, path, depth + 1, err);
 			free(path);
 		}
 		free(names[i]);
@@ -92,18 +86,20 @@ static int search_directory(struct search *s, const char *dir, unsigned depth, s
 /* A file that was named: by its first bytes and its suffix. */
 static enum source_kind kind_of_file(const char *path)
 {
-	unsigned char head[16] = {0};
+	char head[32] = {0};
 	int fd = fs_open(path, O_RDONLY, 0, NULL);
 	ssize_t n = fd < 0 ? 0 : fs_read_at(fd, head, sizeof(head), 0);
 	size_t i = 0;
 
 	if (fd >= 0)
 		close(fd);
+	if (n > 0 && clock_file_begins(head, (size_t)n))
+		return SOURCE_CLOCKS;
 	if (ends_with(path, ".jsonl"))
 		return SOURCE_ACTIVITY;
 	if (ends_with(path, ".db") && strstr(path, ACTIVITY_FILE_PREFIX))
 		return SOURCE_ACTIVITY;
-	if (n >= 2 && head[0] == 0x1f && head[1] == 0x8b)
+	if (n >= 2 && head[0] == 0x1f && (unsigned char)head[1] == 0x8b)
 		return SOURCE_CHROME;
 	while (i < (size_t)n && strchr(" \t\r\n", head[i]))
 		i++;
@@ -112,40 +108,80 @@ static enum source_kind kind_of_file(const char *path)
 	return SOURCE_MEMORY;
 }
 
-static int read_found(struct timeline *t, const char *host, const struct found *f,
+/* What `sonde ctl` has left beside a directory of traces. */
+static void find_beside(struct source_files *f, const char *dir)
+{
+	size_t n = strlen(dir);
+	struct stat st;
+
+	while (n > 1 && dir[n - 1] == '/')
+		n--;
+	char *path = xasprintf("%.*s." CLOCK_FILE_NAME, (int)n, dir);
+	if (lstat(path, &st) == 0 && S_ISREG(st.st_mode))
+		add_found(f, path, SOURCE_CLOCKS);
+	else
+		free(path);
+}
+
+int source_files_find(struct source_files *f, const char *path, struct err *err)
+{
+	size_t before = f->n;
+	struct stat st;
+	int r;
+
+	if (stat(path, &st) < 0)
+		return err_sys(err, -errno, "cannot open '%s'", path);
+	if (!S_ISDIR(st.st_mode)) {
+		add_found(f, xstrdup(path), kind_of_file(path));
+		return 0;
+	}
+	r = search_directory(f, path, 0, err);
+	if (r == 0 && f->n == before)
+		add_found(f, xstrdup(path), SOURCE_MEMORY);
+	find_beside(f, path);
+	return r;
+}
+
+void source_files_release(struct source_files *f)
+{
+	for (size_t i = 0; i < f->n; i++)
+		free(f->list[i].path);
+	free(f->list);
+	*f = (struct source_files){0};
+}
+
+static int read_found(struct timeline *t, const char *given, const struct source_file *f,
 		      struct buf *notes, struct err *err)
 {
+	const char *host = t->o.clocks ? timeline_clocks_host(t->o.clocks, f->path, given) : given;
 	struct timeline_source s = {host, f->path};
+	int r;
 
 	switch (f->kind) {
 	case SOURCE_ACTIVITY:
 		return timeline_read_activities(t, &s, notes, err);
 	case SOURCE_CHROME:
 		return timeline_read_chrome(t, &s, notes, err);
+	case SOURCE_CLOCKS:
+		return 0; /* it was read before all others */
 	default:
-		return timeline_read_memory(t, &s, notes, err);
+		r = timeline_read_memory(t, &s, notes, err);
+		if (r == 0 && ends_with(f->path, "/" SESSION_RECORDING))
+			r = timeline_read_recorded(t, &s, notes, err);
+		if (r == 0 && ends_with(f->path, "/" SESSION_RECORDING))
+			r = timeline_read_samples(t, &s, err);
+		return r;
 	}
 }
 
 int timeline_read(struct timeline *t, const struct timeline_source *s, struct buf *notes,
 		  struct err *err)
 {
-	struct search found = {0};
-	struct stat st;
-	int r = 0;
+	struct source_files found = {0};
+	int r = source_files_find(&found, s->path, err);
 
-	if (stat(s->path, &st) < 0)
-		return err_sys(err, -errno, "cannot open '%s'", s->path);
-	if (!S_ISDIR(st.st_mode))
-		add_found(&found, xstrdup(s->path), kind_of_file(s->path));
-	else
-		r = search_directory(&found, s->path, 0, err);
-	if (r == 0 && !found.n && S_ISDIR(st.st_mode)) /* dumps, if there is nothing else */
-		r = timeline_read_memory(t, s, notes, err);
 	for (size_t i = 0; i < found.n && r == 0; i++)
 		r = read_found(t, s->host, &found.list[i], notes, err);
-	for (size_t i = 0; i < found.n; i++)
-		free(found.list[i].path);
-	free(found.list);
+	source_files_release(&found);
 	return r;
 }

@@ -10,6 +10,7 @@
 #include "base/containers/intern.h"
 #include "base/mem.h"
 #include "base/text/printable.h"
+#include "timeline/explain.h"
 #include "timeline/timeline_impl.h"
 
 #define COMMAND_SHOWN 60 /* bytes of a command in a name */
@@ -30,6 +31,8 @@ int timeline_new(const struct timeline_options *o, struct timeline **out, struct
 	return 0;
 }
 
+static void end_open(struct timeline_track *k, uint64_t time_ns);
+
 int timeline_close(struct timeline *t, struct timeline_counts *out, struct err *err)
 {
 	int r;
@@ -40,7 +43,7 @@ int timeline_close(struct timeline *t, struct timeline_counts *out, struct err *
 		lanes_finish(k);
 		k->not_begun = 0;
 		while (k->open)
-			timeline_end(k, k->last_ns);
+			end_open(k, k->last_ns);
 	}
 	t->counts.processes = (unsigned)t->nprocesses;
 	r = output_close(t, err);
@@ -79,8 +82,18 @@ static void name_process(const struct timeline_process *p, const char *command, 
 		buf_addf(out, "rank %d · ", p->rank);
 	if (p->host)
 		buf_addf(out, "%s · ", p->host);
+	if (!p->pid) {
+		buf_add_str(out, "devices and host");
+		return;
+	}
 	buf_addf(out, "pid %u", p->pid);
 	if (command && *command) {
+		/* of a path the program alone: names are cut where tracks begin */
+		const char *end = command + strcspn(command, " ");
+
+		for (const char *at = command; at < end; at++)
+			if (*at == '/' && at + 1 < end)
+				command = at + 1;
 		size_t len = strlen(command);
 
 		buf_add_str(out, " · ");
@@ -116,6 +129,7 @@ struct timeline_process *timeline_process(struct timeline *t, const char *host, 
 				       .pid = pid,
 				       .rank = rank,
 				       .host = host,
+				       .clock = timeline_clocks_find(t->o.clocks, host),
 				       .shown_pid = choose_shown_pid(t, pid)};
 	t->processes =
 		xgrow(t->processes, &t->cap_processes, t->nprocesses + 1, sizeof(*t->processes));
@@ -136,16 +150,44 @@ uint64_t timeline_flow(const struct timeline_process *p, uint64_t correlation)
 
 /* --- steps --- */
 
-void timeline_note_step(struct timeline *t, uint64_t number, uint64_t start_ns, uint64_t end_ns)
+/* The time on the one clock of the file. */
+static uint64_t common_time(const struct timeline_process *p, uint64_t ns)
 {
+	const struct timeline_clock *k = p->clock;
+
+	if (!k || !k->known || k->is_base || !ns || ns > INT64_MAX)
+		return ns;
+	return ns - (uint64_t)clock_line_at(&k->line, (int64_t)ns);
+}
+
+void timeline_note_step(struct timeline_process *p, uint64_t number, uint64_t start_ns,
+			uint64_t end_ns)
+{
+	struct timeline *t = p->t;
 	struct timeline_counts *c = &t->counts;
 
+	start_ns = common_time(p, start_ns);
+	end_ns = common_time(p, end_ns);
+	if (t->o.explain)
+		explain_step(t->o.explain, p, number, start_ns, end_ns);
 	if (!t->o.last_step || number < t->o.first_step || number > t->o.last_step)
 		return;
 	if (start_ns && (!c->steps_start_ns || start_ns < c->steps_start_ns))
 		c->steps_start_ns = start_ns;
 	if (end_ns > c->steps_end_ns)
 		c->steps_end_ns = end_ns;
+}
+
+void timeline_note_allocation(struct timeline_process *p, uint64_t time_ns)
+{
+	if (p->t->o.explain)
+		explain_allocation(p->t->o.explain, p, common_time(p, time_ns));
+}
+
+void timeline_note_cut(struct timeline_process *p)
+{
+	if (p->t->o.explain)
+		explain_cut(p->t->o.explain, p);
 }
 
 uint64_t timeline_step_number(const char *name)
@@ -209,14 +251,20 @@ static bool is_inside(struct timeline *t, uint64_t start_ns, uint64_t end_ns)
 void timeline_slice(struct timeline_track *k, uint64_t start_ns, uint64_t end_ns,
 		    const struct timeline_event *e)
 {
+	start_ns = common_time(k->process, start_ns);
+	end_ns = common_time(k->process, end_ns);
 	if (end_ns < start_ns)
 		end_ns = start_ns;
-	if (is_inside(k->t, start_ns, end_ns))
-		lanes_put(k, start_ns, end_ns, e);
+	if (!is_inside(k->t, start_ns, end_ns))
+		return;
+	if (k->t->o.explain)
+		explain_slice(k->t->o.explain, k, start_ns, end_ns, e);
+	lanes_put(k, start_ns, end_ns, e);
 }
 
 void timeline_instant(struct timeline_track *k, uint64_t time_ns, const struct timeline_event *e)
 {
+	time_ns = common_time(k->process, time_ns);
 	if (!is_inside(k->t, time_ns, time_ns))
 		return;
 	need_out(k);
@@ -226,6 +274,7 @@ void timeline_instant(struct timeline_track *k, uint64_t time_ns, const struct t
 
 void timeline_counter(struct timeline_track *k, uint64_t time_ns, double value)
 {
+	time_ns = common_time(k->process, time_ns);
 	if (!is_inside(k->t, time_ns, time_ns))
 		return;
 	need_out(k);
@@ -255,6 +304,9 @@ void timeline_begin(struct timeline_track *k, uint64_t time_ns, const struct tim
 {
 	struct timeline *t = k->t;
 
+	time_ns = common_time(k->process, time_ns);
+	if (t->o.explain)
+		explain_begin(t->o.explain, k, time_ns, e);
 	if (time_ns < t->o.from_ns && k->nearly < LANE_DEPTH) {
 		if (!k->early)
 			k->early = xcalloc(LANE_DEPTH, sizeof(*k->early));
@@ -273,10 +325,12 @@ void timeline_begin(struct timeline_track *k, uint64_t time_ns, const struct tim
 	t->counts.slices++;
 }
 
-void timeline_end(struct timeline_track *k, uint64_t time_ns)
+static void end_open(struct timeline_track *k, uint64_t time_ns)
 {
 	struct timeline *t = k->t;
 
+	if (t->o.explain)
+		explain_end(t->o.explain, k, time_ns);
 	if (k->not_begun) {
 		k->not_begun--;
 		return;
@@ -297,4 +351,9 @@ void timeline_end(struct timeline_track *k, uint64_t time_ns)
 	output_end(t, &k->out, time_ns, false);
 	k->last_ns = time_ns;
 	k->open--;
+}
+
+void timeline_end(struct timeline_track *k, uint64_t time_ns)
+{
+	end_open(k, common_time(k->process, time_ns));
 }

@@ -19,6 +19,7 @@
 struct timeline;
 struct timeline_process;
 struct timeline_track;
+struct timeline_clocks;
 
 struct timeline_options {
 	const char *path;
@@ -30,6 +31,9 @@ struct timeline_options {
 	/* Ranks that are wanted; NULL: all processes. */
 	const bool *ranks;
 	size_t nranks;
+	struct explain *explain; /* counts what is shown; NULL: nobody does (timeline/explain.h) */
+	/* Of several hosts: whose clocks are put on one; NULL: times are as they are. Borrowed. */
+	const struct timeline_clocks *clocks;
 };
 
 struct timeline_counts {
@@ -64,7 +68,6 @@ enum timeline_group {
 	GROUP_MARKS,
 	GROUP_PYTHON,
 	GROUP_COUNTERS,
-	GROUP_FILE, /* `number`: processes of a trace of others */
 };
 
 struct timeline_place {
@@ -83,6 +86,17 @@ struct timeline_track *timeline_track(struct timeline_process *p,
 
 #define TIMELINE_MAX_ARGS 10
 
+/* What a slice is to those who count. */
+enum timeline_role {
+	ROLE_NONE,
+	ROLE_COMPUTE, /* of a device: work */
+	ROLE_COMM,
+	ROLE_COPY,
+	ROLE_PYTHON, /* of a thread of the host: a function, */
+	ROLE_CALL, /* a call of a library, */
+	ROLE_RANGE, /* an operator or a range of the program */
+};
+
 struct timeline_event {
 	const char *name; /* interned */
 	const char *category; /* of Chrome traces; may be NULL */
@@ -91,6 +105,13 @@ struct timeline_event {
 	unsigned track_args; /* of these, the last ones: what the names of tracks say, too */
 	uint64_t flow; /* arrows connect events of the same number; 0: none */
 	bool flow_end; /* the arrow ends here */
+	enum timeline_role role; /* ROLE_NONE: as the category says, if that is "python_function" */
+	uint32_t device; /* of work */
+	uint64_t thread; /* of the host: its number; 0: that of the track's place */
+	/* Of a function: "FILE(LINE): NAME", interned. NULL: as it is shown, with its arguments "file"
+	 * and "line" if there are. */
+	const char *full_name;
+	int32_t caller_line; /* at which its caller has called it; 0: not known */
 };
 
 /* Slices that do not nest get a track beside it. */
@@ -103,7 +124,12 @@ void timeline_begin(struct timeline_track *k, uint64_t time_ns, const struct tim
 void timeline_end(struct timeline_track *k, uint64_t time_ns);
 
 /* A step of a process began, ended, or both (else 0). */
-void timeline_note_step(struct timeline *t, uint64_t number, uint64_t start_ns, uint64_t end_ns);
+void timeline_note_step(struct timeline_process *p, uint64_t number, uint64_t start_ns,
+			uint64_t end_ns);
+/* The driver has allocated or freed memory of a device. */
+void timeline_note_allocation(struct timeline_process *p, uint64_t time_ns);
+/* What is known of the process ends within its last step. */
+void timeline_note_cut(struct timeline_process *p);
 /* The number in "ProfilerStep#12", as PyTorch's profiler and traces of steps have it; 0: no step. */
 uint64_t timeline_step_number(const char *name);
 
@@ -123,6 +149,11 @@ int timeline_read_activities(struct timeline *t, const struct timeline_source *s
 			     struct err *err);
 int timeline_read_chrome(struct timeline *t, const struct timeline_source *s, struct buf *notes,
 			 struct err *err);
+/* What `sonde record` has put into a recording beside memory; s->path: events.sonde. */
+int timeline_read_recorded(struct timeline *t, const struct timeline_source *s, struct buf *notes,
+			   struct err *err);
+/* Likewise: stacks and counters. */
+int timeline_read_samples(struct timeline *t, const struct timeline_source *s, struct err *err);
 /* Whichever it is; a directory may have several kinds of files. -ENOENT: none of them. */
 int timeline_read(struct timeline *t, const struct timeline_source *s, struct buf *notes,
 		  struct err *err);

@@ -5,6 +5,7 @@
 
 #include "base/containers/hmap.h"
 #include "formats/perfetto/perfetto.h"
+#include "timeline/clocks.h"
 #include "timeline/timeline.h"
 
 /* A track of the file. */
@@ -56,6 +57,7 @@ struct timeline_track {
 	const char **early; /* names of those that began before the time that was asked for */
 	unsigned nearly;
 	uint64_t last_ns;
+	uint64_t thread; /* of slices without an end, which somebody counts */
 };
 
 struct timeline_process {
@@ -64,6 +66,7 @@ struct timeline_process {
 	uint32_t pid;
 	int32_t rank;
 	const char *host;
+	const struct timeline_clock *clock; /* of its host; NULL: times are as they are */
 	int64_t shown_pid; /* of a Chrome trace */
 	struct out_track out;
 };
@@ -85,6 +88,14 @@ struct timeline {
 	int64_t next_tid;
 	struct err err;
 };
+
+/* --- chrome_source.c --- */
+
+/* A descriptor of the text of a trace, which may be compressed: it is expanded beside the output. */
+int chrome_source_open(const char *path, const char *beside, struct err *err);
+/* A member of the trace may say what times count from. */
+bool chrome_source_base(const char *key, size_t key_len, const char *text, size_t len,
+			int64_t *out_ns);
 
 /* --- lanes.c --- */
 

@@ -49,6 +49,7 @@
 /* + uid: the directory of those, below TMPDIR. + uid + '.' + anything: where another user has taken
  * that name; it goes with the last session in it. */
 #define SESSION_MONITOR_PLACE "sonde-monitor-"
+#define SESSION_FROZEN "frozen_" /* <n>_<why>: copies of a recording, in its directory */
 #define SESSION_REPORT "report.txt"
 #define SESSION_CONFIG "config.json"
 #define SESSION_LOG "msmemscope.log"
@@ -94,6 +95,23 @@ struct session_usage {
 	_Atomic uint64_t key; /* pid as the process knows it, device, pool; 0: nothing */
 	_Atomic uint64_t used_bytes, peak_bytes; /* in blocks */
 	_Atomic uint64_t peak_heap_bytes; /* what the pool had taken from the driver */
+};
+
+/* What `sonde record` asks for besides memory. */
+struct session_record {
+	uint32_t on; /* not 0: it is one */
+	/* Activities that every process reports from its start on: ACTIVITY_BIT() each; 0: none. */
+	uint32_t kinds;
+	uint32_t first_step, last_step; /* … and samples, about in these steps; 0: always */
+	uint32_t stacks_us; /* between two samples of Python's stacks; 0: none */
+	uint32_t counters_ms; /* between two samples of counters; 0: none */
+	uint32_t last_s; /* so much is kept; 0: everything */
+	uint32_t duration_ms; /* 0: as long as the job runs */
+	_Atomic uint32_t over; /* recorder: that time is over */
+	_Atomic uint32_t freeze_asked; /* anybody: +1 for a copy of what there is now */
+	_Atomic uint32_t freeze_done; /* recorder: = freeze_asked when it is there, or cannot be */
+	_Atomic uint32_t frozen; /* recorder: how many copies there are */
+	uint32_t hang_s; /* without a step or work of a device: the job hangs; 0: it never does */
 };
 
 struct control_page {
@@ -154,6 +172,7 @@ struct control_page {
 	uint32_t closing_asked; /* launcher: a last line is wanted, even if all went well */
 	char closing[SESSION_CLOSING_BYTES]; /* recorder: that line, for report_fd; empty: none */
 	struct session_usage usages[SESSION_USAGES]; /* recorder: at each flush */
+	struct session_record record; /* launcher */
 };
 
 _Static_assert(sizeof(struct control_page) <= SESSION_BYTES, "control_page outgrew its page");

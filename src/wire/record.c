@@ -39,6 +39,10 @@ static const struct {
 	[REC_LIBRARY] = {sizeof(struct rec_library), offsetof(struct rec_library, len)},
 	[REC_WORK] = {sizeof(struct rec_work), 0},
 	[REC_LAUNCH] = {sizeof(struct rec_launch), 0},
+	[REC_FRAME] = {sizeof(struct rec_frame), offsetof(struct rec_frame, len)},
+	[REC_SAMPLE] = {sizeof(struct rec_sample), 0},
+	[REC_SAMPLED] = {sizeof(struct rec_sampled), offsetof(struct rec_sampled, len)},
+	[REC_COUNTER] = {sizeof(struct rec_counter), offsetof(struct rec_counter, len)},
 };
 
 static size_t text_len(const struct rec *r)

@@ -74,6 +74,10 @@ enum rec_type {
 	REC_LIBRARY = 31, /* rec_library + text: which asks the driver for memory */
 	REC_WORK = 32, /* rec_work: whose work a thread launches from now on */
 	REC_LAUNCH = 33, /* rec_launch: when and by which thread a device got its work */
+	REC_FRAME = 34, /* rec_frame + text: a call that sampled stacks have; the recorder's, too */
+	REC_SAMPLE = 35, /* rec_sample: which of them a thread is in; likewise */
+	REC_SAMPLED = 36, /* rec_sampled + text: who is sampled; likewise */
+	REC_COUNTER = 37, /* rec_counter + text: of a device, the host, a process; likewise */
 	REC_TYPE_END,
 };
 
@@ -310,6 +314,7 @@ enum rec_layer_kind {
 	LAYER_ENTER = 0, /* its forward begins: what the thread allocates next belongs to it */
 	LAYER_LEAVE = 1, /* that ends, and so does whatever began inside of it; layer 0: all */
 	LAYER_ADDR = 2, /* a tensor of it lies at addr: the block there belongs to it */
+	LAYER_GRADIENT = 3, /* the thread computes that of another operation; no layer */
 	LAYER_KIND_END,
 };
 
@@ -321,7 +326,9 @@ enum rec_layer_kind {
 struct rec_layer {
 	struct rec head;
 	uint64_t layer; /* hash of its text */
-	uint64_t addr; /* of LAYER_ADDR alone */
+	/* Else one more than the number of an operation of autograd, as in rec_work; 0: not known, or
+	 * LAYER_GRADIENT: none any more. ENTER, LEAVE: operations from it on belong to what runs now. */
+	uint64_t addr;
 	uint64_t bytes; /* of the tensor; 0: not known */
 	uint8_t kind;
 	uint8_t reserved[7];
@@ -706,6 +713,66 @@ struct rec_call {
 	uint8_t reserved[3];
 };
 
+/*
+ * Python stacks as the recorder samples them from outside, and counters: of no process of the
+ * recording (PROC_NONE), since processes that have not joined it are sampled, too. A stack is its
+ * innermost call, each of which knows its caller:
+ *
+ *	REC_FRAME   1: main (t.py), of 0      REC_FRAME   2: train (t.py), of 1
+ *	REC_SAMPLE  thread 7 of process 5: 2  ->  main, train
+ *
+ * A thread's sample counts until its next one; frame 0: it is not sampled any more. One whose stack
+ * has not changed comes again after a while, so that what a recorder that was killed has seen is known.
+ */
+#define PROC_NONE UINT32_MAX
+
+struct rec_frame {
+	struct rec head;
+	uint32_t id; /* counted from 1, of this recorder */
+	uint32_t caller; /* 0: nothing called it */
+	int32_t line; /* the first one of the function; 0: not known */
+	uint16_t len;
+	uint16_t reserved;
+	char text[]; /* name \0 file */
+};
+
+enum rec_sample_flags {
+	SAMPLE_GC = 1 << 0, /* the collector runs, called by the frame */
+	SAMPLE_KEPT_SHIFT = 8, /* above: how many calls, the outermost first, go on since the
+				* sample before; the others are new, even where they are alike */
+};
+
+struct rec_sample {
+	struct rec head;
+	uint32_t pid, tid; /* as the process knows them, where that is known */
+	uint32_t frame;
+	uint32_t flags; /* enum rec_sample_flags */
+};
+
+/* Before its first sample, and again when more is known. */
+struct rec_sampled {
+	struct rec head;
+	uint32_t pid;
+	uint32_t tid; /* 0: the process, and the text is its command; else the thread's name */
+	int32_t rank; /* of the process; -1: not known */
+	uint16_t len;
+	uint16_t reserved;
+	char text[];
+};
+
+enum rec_counter_track { COUNTER_OF_NPU, COUNTER_OF_GPU, COUNTER_OF_HOST, COUNTER_OF_PROCESS };
+
+struct rec_counter {
+	struct rec head;
+	double value;
+	uint32_t pid; /* of COUNTER_OF_PROCESS */
+	int32_t card; /* -1 */
+	uint8_t track; /* enum rec_counter_track */
+	uint8_t reserved[5];
+	uint16_t len;
+	char text[];
+};
+
 /* Kinds of activities, and of their sources' marks; the numbers are MSPTI's. */
 enum activity_kind {
 	ACTIVITY_MARKER = 1,
@@ -741,6 +808,11 @@ enum activity_mark { /* flag of a marker: */
 };
 
 #define ACTIVITY_NOWHERE UINT32_MAX
+
+/* Keys of notes of a window of `sonde record`, with the time (CLOCK_MONOTONIC): nothing is reported
+ * meanwhile, since another profiler has the vendor's library. */
+#define WINDOW_GAP_BEGINS "GAP_BEGINS"
+#define WINDOW_GAP_ENDS "GAP_ENDS"
 
 /*
  * Written after it has ended: head.time_ns is when. Its own times may lie seconds before, and come
@@ -842,6 +914,10 @@ _Static_assert(sizeof(struct rec_gpu) == 64, "rec_gpu changed size");
 _Static_assert(sizeof(struct rec_library) == 24, "rec_library changed size");
 _Static_assert(sizeof(struct rec_work) == 48, "rec_work changed size");
 _Static_assert(sizeof(struct rec_launch) == 40, "rec_launch changed size");
+_Static_assert(sizeof(struct rec_frame) == 32, "rec_frame changed size");
+_Static_assert(sizeof(struct rec_sample) == 32, "rec_sample changed size");
+_Static_assert(sizeof(struct rec_sampled) == 32, "rec_sampled changed size");
+_Static_assert(sizeof(struct rec_counter) == 40, "rec_counter changed size");
 
 /* Bytes of a record with `len` bytes of text behind `fixed` bytes. */
 static inline uint16_t rec_size(size_t fixed, size_t len)

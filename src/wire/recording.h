@@ -113,7 +113,7 @@ struct frame_proc_end {
 
 /* The part that was dropped, by one cut after the other. */
 struct frame_cut {
-	uint64_t limit_bytes; /* that was asked for */
+	uint64_t limit_bytes; /* that was asked for; 0: a time was */
 	uint64_t from_ns, until_ns; /* CLOCK_MONOTONIC */
 	uint64_t first_step, last_step; /* the last one that had ended; 0: there were none */
 	uint64_t events; /* that were recorded before the cut */

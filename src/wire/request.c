@@ -302,6 +302,7 @@ const char *monitor_request_read(const char *text, size_t len, struct monitor_re
 	    (!request_number(&t, INT64_MAX, &out->lease) || !out->lease || !out->duration_ms))
 		return "SONDE_LEASE";
 	out->attribute = request_find(text, len, "SONDE_ATTRIBUTE", &t) && request_is(&t, "true");
+	out->record = request_find(text, len, "SONDE_RECORD", &t) && request_is(&t, "true");
 	read_rotation(text, len, out);
 	return NULL;
 }

@@ -59,6 +59,7 @@ struct monitor_request {
 	uint32_t jsonl_lines; /* per file; 0: not said */
 	int32_t jsonl_files; /* kept, -1 all of them; 0: not said */
 	bool attribute; /* SONDE_ATTRIBUTE: to modules and lines */
+	bool record; /* SONDE_RECORD: activities stay in the recording, and make no other file */
 	uint64_t lease; /* SONDE_LEASE: who renews the duration, or lets it end; 0: nobody */
 	struct request_text daemon; /* SONDE_DAEMON: where metrics go, as the guest adds it; see
 				     wire/request.c */

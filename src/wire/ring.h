@@ -96,6 +96,7 @@
 #define ARENA_MAX_RINGS 4096u
 #define ARENA_MAX_SEGS 16384u
 #define ARENA_SEG_SIZE 65536u
+#define ARENA_FIRST_SEGS 16 /* file space of a new arena: 1 MiB of rings */
 #define ARENA_STACK_SLOTS 65536u
 #define ARENA_MORE_SLOTS (512u << 10) /* of the second index */
 #define ARENA_STACK_BYTES (32u << 20)

@@ -26,6 +26,7 @@ import time
 
 import activity_files as files
 from activity_run import Run, StressJob
+from gpu import need_gpu
 
 STEPS = 40
 SHARE = 0.005  # of the device's time: kernels with less are counted, and not timed
@@ -488,6 +489,8 @@ def main():
     parser.add_argument("--sim", action="store_true")
     parser.add_argument("--only", default="")
     args = parser.parse_args()
+    if not args.sim:
+        need_gpu("torch")
     only = set(args.only.split(",")) if args.only else None
     if only and only != {"overhead_of_launches"}:
         only.add("agreement")  # what a step launches

@@ -27,6 +27,8 @@ import subprocess
 import sys
 import time
 
+from gpu import need_gpu
+
 HERE = pathlib.Path(__file__).resolve()
 NEAR, SHARE, COST = 2.0, 1.0, 3.0  # percent
 COPIES = {"gpu_memcpy", "gpu_memset"}
@@ -396,6 +398,9 @@ def main():
     args = parser.parse_args()
     if args.job:
         return run_job(args.layers)
+    if not (args.build and args.out):
+        parser.error("--build and --out are needed")
+    need_gpu("torch", "transformers")
     for name in ("files", "sessions", "sockets"):
         (args.out / name).mkdir(parents=True, exist_ok=True)
     job, plain = Control(args, True), Control(args, False)

@@ -24,6 +24,8 @@ import sys
 import tempfile
 import time
 
+from gpu import lacking, need_gpu
+
 HERE = pathlib.Path(__file__).resolve().parent
 JOB = HERE / "cuda_cost_job.py"
 
@@ -36,6 +38,7 @@ JOBS = {
     "JAX, device-bound": ("jax large", "device", 10),
     "JAX, launch-bound": ("jax small", "launch", 200),
 }
+PACKAGES = {"GPT": "transformers", "ResNet": "torchvision", "JAX": "jax"}
 MODES = {
     "plain": None,
     "again": None,
@@ -172,9 +175,16 @@ def main():
     p.add_argument("--minutes", type=float, default=6)
     p.add_argument("--only", default="")
     args = p.parse_args()
+    only = args.only.split(",") if args.only else JOBS
+    chosen = [name for name in JOBS if any(word in name for word in only)]
+    if not chosen:
+        p.error(f"no job is called '{args.only}'; there are {', '.join(JOBS)}")
+    need_gpu()
     run = Run(args)
-    for name in JOBS:
-        if args.only and not any(only in name for only in args.only.split(",")):
+    for name in chosen:
+        package = PACKAGES[name.split("-")[0].split(",")[0]]
+        if lacking(["jax" if package == "jax" else "torch", package]):
+            print(f"SKIP  {name}: this Python has no {package} or no PyTorch", flush=True)
             continue
         try:
             measure(run, name)
@@ -184,7 +194,7 @@ def main():
     (pathlib.Path(args.out) / "cuda_cost.json").write_text(json.dumps(run.results, indent=1))
     shutil.rmtree(run.work, ignore_errors=True)
     print(f"\n{len(run.failed)} failed")
-    return 1 if run.failed else 0
+    return 1 if run.failed or not run.results else 0
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MulanPSL-2.0
 """The first command of a GPU user on a real GPU: `msmemscope -- python job`, and no option.
 
-usage: cuda_first.py --bin BUILD/bin/sonde --out DIR [--only gpt2,jax,cupy,oom,empty]
+usage: cuda_first.py --bin BUILD/bin/sonde --out DIR [--only gpt2,jax,cupy,torch_oom,jax_oom,empty]
 
 GPT-2 of transformers, a training step of JAX, CuPy: what the recording says at each step is compared
 with memory_stats() of torch, device.memory_stats() of JAX, CuPy's pool; driver blocks and the context
@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 
+from gpu import lacking, need_gpu
 from memory_dumps import rows_of
 
 MIB = 1 << 20
@@ -181,13 +182,20 @@ def cupy(run):
     run.check("CuPy: driver blocks cover the pool", bool(less) and min(less) >= 0, less)
 
 
-def oom(run):
-    for name, text in (("torch", TORCH_OOM), ("jax", JAX_OOM)):
-        _, _, where, done = run.job(f"oom_{name}", text)
-        answer = run.sonde("oom", where)
-        print("      " + answer[:500])
-        run.check(f"{name}: the refusal is explained",
-                  "ran out once: real exhaustion" in answer or "oversized" in answer, done.returncode)
+def oom(run, name, text):
+    _, _, where, done = run.job(f"oom_{name}", text)
+    answer = run.sonde("oom", where)
+    print("      " + answer[:500])
+    run.check(f"{name}: the refusal is explained",
+              "ran out once: real exhaustion" in answer or "oversized" in answer, done.returncode)
+
+
+def torch_oom(run):
+    oom(run, "torch", TORCH_OOM)
+
+
+def jax_oom(run):
+    oom(run, "jax", JAX_OOM)
 
 
 def empty(run):
@@ -196,20 +204,37 @@ def empty(run):
     run.check("a job without a GPU: why, and the command", "--device=npu,cpu -- " in text, text[:300])
 
 
+STAGES = {
+    "gpt2": (gpt2, ["torch", "transformers"]),
+    "jax": (jax, ["jax"]),
+    "cupy": (cupy, ["cupy"]),
+    "torch_oom": (torch_oom, ["torch"]),
+    "jax_oom": (jax_oom, ["jax"]),
+    "empty": (empty, []),
+}
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     p.add_argument("--bin", required=True)
     p.add_argument("--out", required=True)
     p.add_argument("--only", default="")
     args = p.parse_args()
+    only = args.only.split(",") if args.only else list(STAGES)
+    for name in only:
+        if name not in STAGES:
+            p.error(f"there is no '{name}'; there are {', '.join(STAGES)}")
+    need_gpu()
     run = Run(args)
-    for stage in (gpt2, jax, cupy, oom, empty):
-        if args.only and stage.__name__ not in args.only.split(","):
+    for name in only:
+        stage, packages = STAGES[name]
+        if lacking(packages):
+            print(f"SKIP  {name}: this Python has no {' and no '.join(lacking(packages))}")
             continue
         try:
             stage(run)
         except Exception as why:
-            run.check(stage.__name__, False, f"{type(why).__name__}: {why}")
+            run.check(name, False, f"{type(why).__name__}: {why}")
     shutil.rmtree(run.work, ignore_errors=True)
     print(f"{run.failed} failed")
     return 1 if run.failed else 0

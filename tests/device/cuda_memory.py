@@ -25,6 +25,8 @@ import tempfile
 import time
 import traceback
 
+from gpu import need_gpu
+
 HERE = pathlib.Path(__file__).resolve().parent
 MIB = 1 << 20
 TIMEOUT = 150
@@ -467,9 +469,16 @@ def main():
         globals()["job_" + args.job](steps)
         steps.write()
         return 0
+    if not (args.bin and args.out):
+        parser.error("--bin and --out are needed")
+    only = args.only.split(",") if args.only else list(STAGES)
+    for name in only:
+        if name not in STAGES:
+            parser.error(f"there is no stage '{name}'; there are {', '.join(STAGES)}")
+    need_gpu()
     args.bin = os.path.abspath(args.bin)
     run = Run(args)
-    for name in args.only.split(",") if args.only else STAGES:
+    for name in only:
         print(f"-- {name}", flush=True)
         try:
             STAGES[name](run)

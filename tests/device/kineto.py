@@ -29,6 +29,8 @@ import time
 import traceback
 import urllib.request
 
+from gpu import need_gpu
+
 HERE = pathlib.Path(__file__).resolve().parent
 LIMIT_S = 280
 POLL_S = 5  # libkineto asks every five seconds
@@ -493,6 +495,7 @@ def main():
     parser.add_argument("--out", required=True, help="directory for the results")
     parser.add_argument("--keep", action="store_true", help="keep the directory of traces")
     args = parser.parse_args()
+    need_gpu("torch")
     args.bin = os.path.abspath(args.bin)
     os.makedirs(args.out, exist_ok=True)
     run = Run(args)

@@ -25,6 +25,7 @@ import tempfile
 import time
 import traceback
 
+from gpu import need_gpu
 import memory_python
 from memory_dumps import balance, owned_bytes, rows_of
 
@@ -272,6 +273,7 @@ def main():
     p.add_argument("--out", required=True)
     p.add_argument("--only", default="")
     args = p.parse_args()
+    need_gpu("torch")
     args.bin = os.path.abspath(args.bin)
     args.wheel = args.wheel and os.path.abspath(args.wheel)
     run = Run(args)
@@ -313,7 +315,7 @@ def main():
     )
     print(f"{len(run.results) - len(failed)} passed, {len(failed)} failed", flush=True)
     shutil.rmtree(run.work, ignore_errors=True)
-    return 1 if failed else 0
+    return 1 if failed or not run.results else 0
 
 
 if __name__ == "__main__":

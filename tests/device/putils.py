@@ -14,6 +14,8 @@ import pathlib
 import subprocess
 import sys
 
+from gpu import need_gpu
+
 CHECKS = pathlib.Path(__file__).resolve().parents[1] / "targets/python/putils_checks/run.py"
 
 COST = """
@@ -52,6 +54,7 @@ def main():
     parser.add_argument("--bin", required=True, help="the sonde binary")
     parser.add_argument("--out", required=True, help="directory for the results")
     args = parser.parse_args()
+    need_gpu("torch")
     packages = pathlib.Path(args.bin).resolve().parents[1] / "python"
     out = pathlib.Path(args.out).resolve()
     out.mkdir(parents=True, exist_ok=True)

@@ -12,6 +12,8 @@ import subprocess
 import sys
 import tempfile
 
+from gpu import need_gpu
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else ROOT / "build").resolve()
 CHECKS = ROOT / "tests/targets/python/putils_tool_checks.py"
@@ -62,6 +64,7 @@ def affinity(folder):
 
 
 def main():
+    need_gpu("torch")
     with tempfile.TemporaryDirectory() as folder:
         os.mkdir(os.path.join(folder, "checks"))
         found = checks(os.path.join(folder, "checks"))

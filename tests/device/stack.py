@@ -23,10 +23,11 @@ import sys
 import time
 import traceback
 
+from gpu import need_gpu
 from stack_beside import check_msmemscope, check_native, check_torchrun
+from stack_control import IN_BATCH, STAY
 from stack_run import STEPS, Run, Watch, check_never_traced, goes_on, release, steps_per_s
 from stack_timeline import check_timeline
-from steps import IN_BATCH, STAY
 
 RANKS = 4
 ODD = 2  # the rank that is kept in load_batch()
@@ -249,6 +250,7 @@ def main():
     parser.add_argument("--out", required=True, help="directory for the results")
     parser.add_argument("--only", help="snap, odd, timeline, cost, native, torchrun, msmemscope")
     args = parser.parse_args()
+    need_gpu("torch")
     args.bin = os.path.abspath(args.bin)
     os.makedirs(args.out, exist_ok=True)
     run = Run(args)

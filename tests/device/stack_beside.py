@@ -13,7 +13,7 @@ import time
 
 from stack_run import STEPS, release, steps_per_s
 from stack_timeline import Trace, keep
-from steps import IN_SCALE, STAY
+from stack_control import IN_SCALE, STAY
 
 # Memory of the host, a lot of it from C++, and an exit status of its own.
 ON_CPU = """

@@ -14,7 +14,7 @@ import threading
 import time
 import traceback
 
-from steps import STAY, map_control
+from stack_control import STAY, map_control
 
 HERE = pathlib.Path(__file__).resolve().parent
 STEPS = str(HERE / "steps.py")

@@ -11,7 +11,7 @@ import subprocess
 import time
 
 from stack_run import Watch, check_never_traced
-from steps import SLOTS, STAY
+from stack_control import SLOTS, STAY
 
 FUNCTIONS = [f"Trainer.{name}" for name in SLOTS[1:STAY]]
 

@@ -13,7 +13,6 @@ parent.
 """
 
 import argparse
-import mmap
 import os
 import queue
 import sys
@@ -22,17 +21,9 @@ import time
 
 import torch
 import torch.distributed
+from stack_control import IN_BATCH, IN_SCALE, SLOTS, STAY, map_control
 
-SLOTS = ("steps", "load_batch", "forward", "backward", "reduce_gradients", "update", "stay")
 RANK = int(os.environ.get("RANK", 0))
-STAY = SLOTS.index("stay")
-IN_BATCH, IN_SCALE = 1, 2
-
-
-def map_control(path):
-    with open(path, "a+b") as f:
-        f.truncate(8 * len(SLOTS))
-        return memoryview(mmap.mmap(f.fileno(), 8 * len(SLOTS))).cast("Q")
 
 
 def words():

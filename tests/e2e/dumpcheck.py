@@ -143,6 +143,8 @@ def check_row(row, device):
     if row.event == "SNAPSHOT":
         return
     keys = list(row.attr)
+    if row.event == "MALLOC" and keys[-1:] == ["room"]:
+        assert row.attr["room"].isspace() and keys.pop(), row
     assert is_ordered(row.event, tuple(keys)), row
     if row.event in ("MALLOC", "FREE"):
         check_block(row)

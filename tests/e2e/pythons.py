@@ -109,10 +109,23 @@ def pythons():
     return sorted(found, key=lambda p: [int(n) for n in re.findall(r"\d+", p.label)])
 
 
-def every_python(oldest=OLDEST, newest=NEWEST):
-    """For pytest.mark.parametrize; what could not be had is there too, skipped with the reason."""
+def is_free_threaded(python):
+    return python.label.rstrip("+").endswith("t")
+
+
+def param_of(python, extensions):
+    marks = []
+    if extensions and is_free_threaded(python):
+        marks.append(pytest.mark.lacks("stable-abi", "free-threaded"))
+    return pytest.param(python, id=python.label, marks=marks)
+
+
+def every_python(oldest=OLDEST, newest=NEWEST, extensions=None):
+    """For pytest.mark.parametrize; what could not be had is there too, skipped with the reason.
+    extensions: whether tests use those of our packages; without: as those do that need 3.8."""
     found = [p for p in pythons() if oldest <= p.minor <= newest]
-    params = [pytest.param(p, id=p.label) for p in found]
+    extensions = oldest == 8 if extensions is None else extensions
+    params = [param_of(p, extensions) for p in found]
     for minor in FETCHED_MINORS:
         if oldest <= minor <= newest and all(p.minor != minor for p in found):
             why = fetch()[1] or f"no Python 3.{minor}: the newest suite does not have it"
@@ -120,16 +133,23 @@ def every_python(oldest=OLDEST, newest=NEWEST):
     return params
 
 
-def one_per_minor(oldest=OLDEST, newest=NEWEST):
+def one_per_minor(oldest=OLDEST, newest=NEWEST, extensions=None):
     """The same with one interpreter of each version only, for tests that take long."""
     seen, params = set(), []
-    for param in every_python(oldest, newest):
+    for param in every_python(oldest, newest, extensions):
         python = param.values[0]
-        key = (python.minor, python.label.endswith("t")) if python else param.id
+        key = (python.minor, is_free_threaded(python)) if python else param.id
         if key not in seen:
             seen.add(key)
             params.append(param)
     return params
+
+
+def free_threaded():
+    """For pytest.mark.parametrize: interpreters without a GIL, of which few distributions have one."""
+    found = [param_of(p, False) for p in pythons() if is_free_threaded(p)]
+    why = "no free-threaded CPython: SONDE_PYTHONS=/path/to/python3.14t names one"
+    return found or [pytest.param(None, id="none", marks=pytest.mark.lacks("free-threaded", why))]
 
 
 def is_fetched(python):

@@ -125,12 +125,26 @@ def test_sonde_itself(cli):
         assert "mem" in r.stdout and "bugreport" in r.stdout
         assert "\n  recorder" not in r.stdout
         topics = [line for line in r.stdout.splitlines() if line.endswith(":")]
-        assert topics[2:5] == ["Look at a job:", "Ask what was recorded:", "Serve a node, direct many:"]
+        assert topics[2:6] == [
+            "Look at a job (enough to begin with):",
+            "Look closer: memory, devices, Python:",
+            "Serve a node, direct many:",
+            "Names that other tools have:",
+        ]
+        first = r.stdout.split(topics[2])[1].split(topics[3])[0]
+        verbs = re.findall(r"^  (\w+) ", first, re.M)
+        assert {"top", "snap", "timeline"} <= set(verbs) and len(verbs) <= 5
+        # every command is named once
+        named = re.findall(r"^  (\w+) {2,}", r.stdout, re.M)
+        assert len(named) == len(set(named)) and "python_stack_sniffer" in r.stdout
     r = cli("sonde")
     assert (r.returncode, r.stdout) == (2, "") and "Usage:" in r.stderr
     r = cli("sonde", "mem")
     assert (r.returncode, r.stdout) == (2, "") and "recover" in r.stderr
     assert cli("sonde", "mem", "--help").returncode == 0
+    for group, commands, after in (("mem", "recover", "Examples:"), ("ctl", "nputrace", "Hosts:")):
+        said = cli("sonde", "help", group).stdout
+        assert said.index(f"\n  {commands} ") < said.index(f"\n{after}") and "Examples:" in said
 
 
 @pytest.mark.parametrize(
@@ -198,7 +212,7 @@ def test_help_json_and_text_agree(cli):
     data = json.loads(cli("sonde", "help", "--json").stdout)
     names = [c["name"] for c in data["commands"]]
     analyses = ["leaks", "gaps", "inefficient", "owners", "peak", "oom", "watch", "compare"]
-    files = ["record", "show", "export", "recover"]
+    files = ["record", "show", "live", "export", "recover"]
     assert names[0] == "msmemscope" and names[-2:] == ["bugreport", "help"]
     assert {n for n in names if n.startswith("mem ")} == {f"mem {n}" for n in analyses + files}
     for command in data["commands"]:

@@ -12,6 +12,7 @@ import pytest
 
 from dump_rows import rows_of
 from harness import SOAK
+from recording import wait_finished
 from waiting import pause
 
 MIB = 1 << 20
@@ -50,6 +51,8 @@ class Cuda:
         env = {**self.env, **env}
         done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=100)
         assert done.returncode == 0, done.stderr
+        for recording in where.glob("recording_*"):
+            wait_finished(recording)  # a shell has no events, and does not wait for the files
         rows = [r for r in rows_of(where) if r["Event Type"] == "CUDA"]
         return done.stdout, rows, where
 
@@ -58,6 +61,11 @@ class Cuda:
         done = subprocess.run(words, env=self.env, capture_output=True, text=True, timeout=60)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
+
+    def say(self, where):
+        words = [self.build / "bin" / "sonde", "mem", "show", where]
+        done = subprocess.run(words, env=self.env, capture_output=True, text=True, timeout=60)
+        return " ".join(done.stdout.split())
 
 
 @pytest.fixture
@@ -124,13 +132,81 @@ def test_visible_devices_have_the_machines_numbers(cuda):
     assert {r["Device Id"] for r in rows} == {"0"}  # as the job counts
 
 
+def check_devices(rows, numbers, processes=1):
+    """What use_devices() of the program does on each: the job's n-th is this device of the machine."""
+    made, ended = split(rows)
+    for n, number in enumerate(numbers, 1):
+        mine = [r for r in made if r["Device Id"] == str(number)]
+        assert sizes(mine) == sorted([n * MIB] + [n << 12] * 200) * processes
+        # also what was freed in a context of another device
+        assert sizes(r for r in ended if r["Device Id"] == str(number)) == sizes(mine)
+    assert len(made) == len(ended) == 201 * len(numbers) * processes
+
+
+def test_several_devices_and_processes(cuda):
+    """One process with a thread for each device; and one process for each, as launchers start them."""
+    env = {"SIM_GPU_COUNT": "4"}
+    said, rows, _ = cuda.record("runtime", "devices", **env)
+    assert said == cuda.plain("runtime", "devices", **env)
+    check_devices(rows, [0, 1, 2, 3])
+    check_devices(cuda.record("runtime", "devices", CUDA_VISIBLE_DEVICES="3,1", **env)[1], [3, 1])
+    each = 'for i in 0 1 2 3; do CUDA_VISIBLE_DEVICES=$i "$@" & done; wait'
+    words = ["-c", each, "sh", cuda.program, "runtime", "devices"]
+    _, rows, where = cuda.record(*words, program="/bin/sh", **env)
+    for device in "0123":
+        check_devices([{**r, "Device Id": "0"} for r in rows if r["Device Id"] == device], [0])
+    assert len({r["Process Id"] for r in rows}) == 4
+    found = cuda.show(where)["devices"]
+    assert sorted((d["device"], d["gpu"], d["mps"]) for d in found) == [
+        (str(n), "NVIDIA SIM 80GB HBM3", False) for n in range(4)
+    ]
+
+
+LIBRARY = r"""
+#include <stddef.h>
+int cuMemAlloc_v2(unsigned long long *, size_t);
+int take(size_t bytes) { unsigned long long at; return cuMemAlloc_v2(&at, bytes); }
+"""
+
+
+@pytest.mark.needs("cc")
+def test_owners_are_the_libraries_that_ask(cuda):
+    """By their files' names: what people know them by, or the name itself."""
+    for name in ("libnccl.so.2", "libcublas.so.12", "libmine.so"):
+        source = cuda.tmp / "library.c"
+        source.write_text(LIBRARY)
+        link = ["-L", cuda.build / "sim", "-lcuda"]
+        subprocess.run(["cc", "-shared", "-fPIC", source, "-o", cuda.tmp / name, *link], check=True)
+    take = (
+        "import ctypes\n"
+        "cuda = ctypes.CDLL('libcuda.so.1')\n"
+        "ctx = ctypes.c_void_p()\n"
+        "assert cuda.cuInit(0) == cuda.cuDevicePrimaryCtxRetain(ctypes.byref(ctx), 0) == 0\n"
+        "assert cuda.cuCtxSetCurrent(ctx) == 0\n"
+        "for name, mib in (('libnccl.so.2', 3), ('libcublas.so.12', 2), ('libmine.so', 1)):\n"
+        f"    assert ctypes.CDLL('{cuda.tmp}/' + name).take(ctypes.c_size_t(mib << 20)) == 0\n"
+    )
+    _, rows, where = cuda.record("-c", take, program="/usr/bin/python3")
+    assert sizes(split(rows)[0]) == [MIB, 2 * MIB, 3 * MIB]
+    asked = {a["name"]: a["bytes"] // MIB for a in cuda.show(where)["devices"][0]["askers"]}
+    assert asked == {"NCCL": 3, "cuBLAS": 2, "libmine": 1}
+    said = cuda.say(where)
+    assert "Who asked for it: NCCL 3.00 MiB, cuBLAS 2.00 MiB, " in said
+
+
 @pytest.mark.parametrize(
     "env", [{"SIM_CUDA_MIG": "1"}, {"SIM_CUDA_MPS": "1"}, {"SIM_CUDA_INIT_ERROR": "805"}]
 )
 def test_shared_devices_and_failures(cuda, env):
-    said, rows, _ = cuda.record("runtime", "all", **env)
+    said, rows, where = cuda.record("runtime", "all", **env)
     assert said == cuda.plain("runtime", "all", **env)
     assert len(split(rows)[0]) == (0 if "SIM_CUDA_INIT_ERROR" in env else 8)
+    words = {
+        "SIM_CUDA_MIG": "Device 0 is NVIDIA SIM 80GB HBM3 MIG 1g.10gb, a part of a GPU (MIG), of 10.00 GiB.",
+        "SIM_CUDA_MPS": "Device 0 is shared by way of the MPS server",
+        "SIM_CUDA_INIT_ERROR": "the MPS server could not be reached",
+    }
+    assert words[next(iter(env))] in cuda.say(where)
 
 
 def test_refusals(cuda):
@@ -166,12 +242,13 @@ def test_a_million_pairs_and_cycles(cuda):
     assert (counts["mallocs"], counts["frees"]) == (10**6, 10**6)
     where = cuda.tmp / "cycles"
     sonde[4] = where
-    words = ["runtime", "cycles", "100000"]
+    cycles = 10**6 if SOAK else 10**5
+    words = ["runtime", "cycles", str(cycles)]
     done = subprocess.run(
         [*sonde, cuda.program, *words], env=cuda.env, capture_output=True, text=True, timeout=100
     )
     recorded = int(re.search(r"(\d+) events recorded, none lost", done.stderr).group(1))
-    assert 200_004 <= recorded < 200_020
+    assert 2 * cycles + 4 <= recorded < 2 * cycles + 20
     assert cuda.show(where)["counts"]["frees"] == 1
 
 

@@ -2,6 +2,7 @@
 """Hooks into frameworks: FSDP of the real torch; vLLM-Ascend, verl and MindSpeed-LLM, which need
 hardware that tests do not have, by packages with the same names and the same order of calls."""
 
+import json
 import pathlib
 import re
 import subprocess
@@ -139,6 +140,26 @@ def check_served(left):
     }
     found = owners(left)
     assert {size: found[size][-1] for size in expected} == expected
+
+
+def test_kv_caches_belong_to_layers(jobs):
+    """By the names that vLLM has for them, equal ones as one."""
+    layers = ", ".join(f"Group(['model.layers.{i}.self_attn.attn'], AttentionSpec())" for i in range(4))
+    code = f"""
+from vllm_ascend.worker.model_runner_v1 import *
+runner = NPUModelRunner()
+runner.load_model()
+runner.initialize_kv_cache(Config([{layers}, Group(["bad:name\\33[31m"], MambaSpec())]))
+"""
+    left = run(jobs, NEWEST, code, cli=["--analysis=decompose"])
+    words = [jobs.build / "bin/sonde", "mem", "owners", "--by=module", "--depth=9", "--at=end", "--json"]
+    done = subprocess.run([*words, left.recordings[0].dir], capture_output=True, text=True, check=True)
+    (device,) = [d for d in json.loads(done.stdout)["devices"] if d["device"] != "cpu"]
+    found = {g["name"]: g["bytes"] for g in device["groups"]}
+    caches = [2 * (500_001 + 2 * i) + 1 for i in range(5)]
+    assert found["model.layers.*.self_attn.attn"] == sum(caches[:4]), found
+    assert [v for k, v in found.items() if k.startswith("bad_name")] == [caches[4]], found
+    assert all(g["types"]["kv_cache"] in (0, g["bytes"]) for g in device["groups"])
 
 
 START = 'msmemscope.config(analysis="decompose"); msmemscope.start()'

@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -550,4 +551,37 @@ def test_killed_by_its_control_group(hurt):
     r = hurt.sonde("mem", "oom", "--fail-on=oom", hurt.recording)
     assert r.returncode == 3
     text = " ".join(r.stdout.split())
+    assert "because its control group had no more memory than 64.00 MiB" in text
+
+
+EVENTS_V2 = "low 0\nhigh 0\nmax 118\noom {0}\noom_kill {0}\noom_group_kill 0\n"
+
+
+@pytest.mark.needs("root")
+def test_killed_by_a_control_group_of_version_2(hurt):
+    """The files are made, in the form that the kernel gives them: few machines have both versions."""
+    if not platform_has_end_status():
+        lacks("end-status", "this kernel does not tell it")
+    code = "import sys, time; kept = bytearray(1 << 20); print('ready', flush=True); time.sleep(60)"
+    groups = "/sys/fs/cgroup"
+    command = shlex.join(hurt.command(sys.executable, "-c", code, opts=HOST))
+    script = f"""
+        mount -t tmpfs none {groups} || exit 99
+        mkdir -p {groups}$(sed -n 's/^0:://p' /proc/self/cgroup)
+        echo {64 * MIB} > {groups}/memory.max
+        echo {63 * MIB} > {groups}/memory.current
+        printf '{EVENTS_V2.format(0)}' > {groups}/memory.events
+        {command} > {hurt.tmp}/said & job=$!
+        while [ ! -s {hurt.tmp}/said ] && kill -0 $job; do sleep 0.02; done
+        sleep 0.3
+        printf '{EVENTS_V2.format(1)}' > {groups}/memory.events
+        kill -9 $job; wait $job; sleep 0.5
+    """
+    r = subprocess.run(["unshare", "-m", "sh", "-c", script], env=hurt.env(), capture_output=True, timeout=60)
+    if r.returncode == 99:
+        lacks("mount", "cannot mount a tmpfs")
+    hurt.session.wait_finished()
+    (process,) = [p for p in ask(hurt, "oom")["job"] if p["signal"]]
+    assert process["killed_by_group"] and process["signal"] == "SIGKILL", r.stderr
+    text = " ".join(said(hurt, "oom").split())
     assert "because its control group had no more memory than 64.00 MiB" in text

@@ -218,6 +218,13 @@ def test_device_memory_in_rows(record, machine):
     assert int(last.attr["process_used"]) == sum_bytes
     # Two samples a second, not more: the recording holds no more than a handful of values.
     assert len({r.attr["device_used"] for r in rows}) <= 6
+    # A timeline has them as counters.
+    trace = got.dir.parent / "timeline.json"
+    record.sonde("timeline", "--format=json", "-o", trace, got.dir)
+    events = json.loads(trace.read_text())["traceEvents"]
+    shown = [e["args"]["value"] for e in events if e["name"] == "device 0 used by the process"]
+    assert shown[-1] == sum_bytes and len(shown) <= 6
+    assert any(e["name"] == "device 0 used by all processes" for e in events)
 
 
 def test_two_processes_on_one_device(record, machine):

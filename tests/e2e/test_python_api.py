@@ -176,7 +176,7 @@ assert os.listdir(".") == []
     assert run(code).stderr == b""
 
 
-@pytest.mark.parametrize("python", PYTHONS)
+@pytest.mark.parametrize("python", every_python(oldest=8))
 def test_import_in_a_subinterpreter(run, python):
     """Where the interpreter allows it, else recording is refused in plain words."""
     code = """

@@ -29,7 +29,7 @@ def run(record, python, *opts, code=LOOK, **env):
     return r
 
 
-@pytest.mark.parametrize("python", every_python(oldest=8))
+@pytest.mark.parametrize("python", every_python(oldest=8, extensions=False))
 def test_it_comes_when_owners_are_asked_for(record, python):
     r = run(record, python, "--analysis=decompose")
     assert r.stdout.split() == [b"True", b"True", b"False", b"1"], r.stdout + r.stderr
@@ -54,7 +54,7 @@ def test_an_interpreter_that_is_too_old_is_left_alone(record, python):
     assert r.stdout.split()[0] == b"False" and r.stderr == b""
 
 
-@pytest.mark.parametrize("python", one_per_minor(oldest=8))
+@pytest.mark.parametrize("python", one_per_minor(oldest=8, extensions=False))
 @pytest.mark.parametrize("events", ["traceback", "access"])
 def test_there_is_no_event_to_come_with(hurt, python, events):
     """No NPU, host memory not asked for: nothing of ours is ever called."""
@@ -63,7 +63,7 @@ def test_there_is_no_event_to_come_with(hurt, python, events):
     assert r.stdout == b"True\n", r.stderr
 
 
-@pytest.mark.parametrize("python", one_per_minor(oldest=8))
+@pytest.mark.parametrize("python", one_per_minor(oldest=8, extensions=False))
 def test_a_small_job_that_is_busy_importing(record, python):
     """Modules that the package needs are half there at the first try."""
     code = """
@@ -78,7 +78,7 @@ print("msmemscope" in sys.modules)
     assert r.stdout == b"True\n"
 
 
-@pytest.mark.parametrize("python", one_per_minor(oldest=8))
+@pytest.mark.parametrize("python", one_per_minor(oldest=8, extensions=False))
 def test_not_while_an_import_takes_its_lock(record, python):
     """Up to 3.11 the import that was interrupted there would fail."""
     code = """
@@ -124,7 +124,7 @@ print("msmemscope" in sys.modules)
 """
 
 
-@pytest.mark.parametrize("python", one_per_minor(oldest=8))
+@pytest.mark.parametrize("python", one_per_minor(oldest=8, extensions=False))
 def test_not_while_a_module_is_searched_for(record, python):
     """It would be there twice, and the program's have nothing of what was imported below the other."""
     r = run(record, python, "--analysis=decompose", code=SEARCH)
@@ -153,7 +153,7 @@ print("msmemscope" in sys.modules)
     assert r.stdout == b"True\n"
 
 
-@pytest.mark.parametrize("python", one_per_minor(oldest=8))
+@pytest.mark.parametrize("python", one_per_minor(oldest=8, extensions=False))
 def test_the_job_is_the_same(record, python):
     """Exceptions, exit status, output, a half-finished import: as without us."""
     code = """

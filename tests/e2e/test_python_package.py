@@ -13,7 +13,7 @@ import zipfile
 import dumpcheck
 import pytest
 from python_jobs import PRELUDE, Left
-from pythons import every_python, one_per_minor, pythons
+from pythons import every_python, free_threaded, one_per_minor, pythons
 from recording import HOOKS
 
 SUPPORTED = every_python(oldest=8)
@@ -343,3 +343,54 @@ def test_same_binary_everywhere(build):
 
 if __name__ == "__main__":
     sys.exit(pytest.main([__file__]))
+
+
+# --- interpreters without a GIL ---
+
+
+@pytest.mark.parametrize("python", free_threaded())
+def test_a_free_threaded_interpreter_is_told(hurt, python):
+    """It would load the extensions, and crash: they say what is the matter, and the rest works."""
+    code = """
+import sys, msmemscope, putils, msmonitor, sonde
+for name in ("_sonde", "_monitor"):
+    try:
+        __import__("sonde." + name)
+        print("loaded")
+    except ImportError as e:
+        assert "free-threaded" in str(e), e
+sonde.step()
+try:
+    msmemscope.config()
+except RuntimeError as e:
+    assert "this CPython is free-threaded" in str(e), e
+    print("told", sys._is_gil_enabled())
+"""
+    env = {"PYTHONPATH": str(hurt.build / "python")}
+    r = hurt.plain(python.path, "-c", code, env=env)
+    assert (r.returncode, r.stdout) == (0, b"told False\n"), r.stderr
+
+
+@pytest.mark.parametrize("python", free_threaded())
+def test_a_free_threaded_job_is_recorded(hurt, python):
+    """By the libraries that are preloaded: its threads do not wait for each other because of us."""
+    script = hurt.tmp / "job.py"
+    script.write_text(
+        """
+import sys, threading
+kept = []
+def keep(n):
+    kept.append([bytearray(5000) for _ in range(n)])
+threads = [threading.Thread(target=keep, args=(500,)) for _ in range(4)]
+for t in threads: t.start()
+for t in threads: t.join()
+print("done", sys._is_gil_enabled())
+"""
+    )
+    opts = ["--device=cpu", "--call-stack=python:5", "--analysis=leaks,decompose", "--format=none"]
+    r = hurt.run(python.path, script, opts=[*opts, "--python-objects"])
+    assert (r.returncode, r.stdout, r.stderr) == (0, b"done False\n", b"")
+    (process,) = hurt.show()["processes"]
+    (pool,) = process["pools"]
+    (place,) = [x for x in pool["alive_at_end"]["places"] if "keep" in (x["where"] or "")][:1]
+    assert place["where"].endswith("(job.py:5)") and place["bytes"] >= 2000 * 5000

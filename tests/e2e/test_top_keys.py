@@ -2,24 +2,18 @@
 """`sonde top` on a terminal with keys: scrolling, sorting, filter, pause, help; and that the slowest rank is
 always there."""
 
-import fcntl
 import json
 import multiprocessing
-import os
-import pty
 import re
-import select
-import struct
-import termios
 
 import pytest
 from daemon import Daemon
+from screens import DOWN, END, ESCAPE, HOME, PAGE_DOWN, UP, Screen
 from test_guest_clients import Guest
 from test_top import report, row, send, sonde, top
 from waiting import pause, wait_until
 
 RANKS, SLOWEST = 12, 10
-UP, DOWN, PAGE_DOWN, HOME, END, ESCAPE = "\x1b[A", "\x1bOB", "\x1b[6~", "\x1b[H", "\x1b[4~", "\x1b"
 
 
 def reports(rank, mean):
@@ -54,52 +48,9 @@ def node(build, tmp_path_factory):
             j.join()
 
 
-class Screen:
-    """A terminal of so many lines with `sonde top` on it."""
-
-    def __init__(self, d, *words, lines=20):
-        self.pid, self.fd = pty.fork()
-        if not self.pid:
-            fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("4H", lines, 110, 0, 0))
-            words = ["sonde", "top", "--port", str(d.port), "--no-start", *words]
-            os.execve(d.build / "bin" / "sonde", words, {**d.env, "TERM": "xterm"})
-        self.seen, self.lines = b"", lines
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        os.write(self.fd, b"\x04")
-        while self.read():
-            pass
-        os.close(self.fd)
-        assert os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1]) == 0
-
-    def read(self):
-        try:
-            part = os.read(self.fd, 65536) if select.select([self.fd], [], [], 0.05)[0] else b" "
-        except OSError:
-            return b""
-        self.seen += part.strip(b" ") if part == b" " else part
-        return part
-
-    def shown(self):
-        """The lines of the last screen that was drawn completely."""
-        last = self.seen.split(b"\x1b[H")
-        text = next((s for s in reversed(last) if s.endswith(b"\x1b[J") or b"\x1b[J" in s), b"")
-        return re.sub(rb"\x1b\[[?0-9;]*[a-zA-Z]", b"", text).decode().replace("\r", "").splitlines()
-
-    def key(self, keys, want):
-        """Types them, and waits until that is true of the lines."""
-        os.write(self.fd, keys.encode())
-        return self.until(want)
-
-    def until(self, want):
-        def look():
-            assert self.read(), "it has ended"
-            return want(self.shown()) and self.shown()
-
-        return wait_until(look, lambda: "\n".join(self.shown()))
+def screen(d, *words, lines=20):
+    words = [d.build / "bin" / "sonde", "top", "--port", str(d.port), "--no-start", *words]
+    return Screen(words, d.env, lines)
 
 
 def rank_rows(lines):
@@ -114,7 +65,7 @@ def names(lines):
 
 
 def test_the_slowest_rank_is_always_there(node):
-    with Screen(node, lines=15) as s:
+    with screen(node, lines=15) as s:
         lines = s.until(rank_rows)
         assert len(lines) < s.lines  # nothing is cut off
         assert rank_rows(lines)[0] == SLOWEST and 0 in rank_rows(lines)
@@ -133,8 +84,17 @@ def test_the_slowest_rank_is_always_there(node):
         assert rank_rows(lines)[:2] == [SLOWEST, 0]
 
 
+def test_how_busy_the_devices_were(node):
+    """A line of the course of time, report by report; on a low terminal there is no room for it."""
+    with screen(node, lines=24) as s:
+        lines = s.until(lambda x: any(re.match(r"Busy over time: [▄▅]{2,}$", y) for y in x))
+        assert len(lines) < s.lines
+        s.resize(14, 60)
+        s.until(lambda x: rank_rows(x) and not any("over time" in y for y in x))
+
+
 def test_kernels_are_sorted_filtered_and_scrolled(node):
-    with Screen(node) as s:
+    with screen(node) as s:
         lines = s.key("k", lambda x: names(x) and not rank_rows(x))
         assert names(lines)[0] == "hcom_allReduce_"
         lines = s.key("s", lambda x: "kernels by calls" in "\n".join(x))
@@ -152,7 +112,7 @@ def test_kernels_are_sorted_filtered_and_scrolled(node):
 
 def test_a_pause_shows_what_was_there(node):
     mean = lambda lines: [s.split()[5] for s in lines if s.endswith("kernel0")]
-    with Screen(node, "--by", "kernel", "--interval", "1") as s:
+    with screen(node, "--by", "kernel", "--interval", "1") as s:
         first = mean(s.until(names))
         s.key("p", lambda x: "paused" in "\n".join(x))
         node.mean.value = 9_000_000

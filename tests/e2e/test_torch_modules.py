@@ -21,6 +21,7 @@ ONE_MODEL = [
     "compiled",
     "hooked",
     "inference",
+    "gradients",
 ]
 RUNS = [ONE_MODEL, ["failing"], ["threads"]]
 

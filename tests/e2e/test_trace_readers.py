@@ -60,6 +60,13 @@ def summary(node, out):
     return found
 
 
+def outside_ns(trace):
+    """Of the steps, what is before the first work of the device and behind the last."""
+    work = [e for e in trace.slices() if e.get("cat") == "kernel" or e.get("cat", "").startswith("gpu_mem")]
+    first, last = min(e["ts"] for e in work), max(e["ts"] + e["dur"] for e in work)
+    return round((first - trace.from_ + trace.to - last) * 1000)
+
+
 # --- HTA ---
 
 HTA = """
@@ -135,6 +142,13 @@ def test_hta_and_the_summary_agree(build, node, tmp_path, reader):
         train(jobs, FIRST + STEPS)
         traces = node.traces(out, RANKS)
     ours = summary(node, out)
+    explained = subprocess.run(
+        [build / "bin/sonde", "timeline", "--explain", "--json", out], stdout=subprocess.PIPE, check=True
+    )
+    for rank in json.loads(explained.stdout)["ranks"]:
+        (device,) = rank["devices"]
+        for part, ns in device["all"].items():
+            assert abs(ns - ours[rank["rank"]][part]) <= 0.01 * device["all"]["step_ns"], part
     hta = reader(HTA, json.dumps({t.rank: str(t.path / "trace.json") for t in traces}))
     merged = {rank: tmp_path / f"rank{rank}.json.gz" for rank in range(RANKS)}
     for rank, path in merged.items():
@@ -151,6 +165,10 @@ def test_hta_and_the_summary_agree(build, node, tmp_path, reader):
         mine = ours[rank]
         assert near(row["compute_time(us)"], mine["compute_ns"], 2 * STEPS)
         rest = mine["communication_ns"] + mine["copy_ns"]
+        # its time goes from the first work of the device to the last
+        idle_ns = mine["idle_ns"] - outside_ns(traces[rank])
+        assert near(row["idle_time(us)"], idle_ns, 6 * STEPS) and idle_ns > 0
+        assert abs(row["idle_time(us)"] * 1000 - idle_ns) < 0.01 * mine["step_ns"]
         assert near(row["non_compute_time(us)"], rest, 4 * STEPS) and rest > 0
         every = mine["all_communication_ns"]
         hidden.append(100 * (every - mine["communication_ns"]) / every)

@@ -327,10 +327,8 @@ def test_other_places(wheel, how, tmp_path):
     assert "1 process made" in show(sonde, tmp_path / "run")
 
 
-@pytest.mark.parametrize("python", pythons.one_per_minor(oldest=OLDEST))
+@pytest.mark.parametrize("python", pythons.one_per_minor(oldest=OLDEST, extensions=True))
 def test_one_folder_serves_every_interpreter(target, python, tmp_path):
-    if python.label.endswith("t"):
-        lacks("stable-abi", "free-threaded")
     (tmp_path / "job.py").write_text(PACKAGE_JOB)
     env = environment(PYTHONPATH=target)
     assert run(python.path, "job.py", cwd=tmp_path, env=env).stdout == "done\n"

@@ -434,6 +434,50 @@ ACTIVITIES = {
 COLUMNS = ["code", "run", "stack", "pc", "low", "high", "size", "addr", "age", "bytes"]
 
 
+# fuzz_recorded.c makes records of these: from 128 on they are of no process.
+def body(kind, fixed, text=b""):
+    return bytes([kind, len(fixed + text)]) + fixed + text
+
+
+def called(number, caller, text):
+    return body(128 + 34, struct.pack("<IIiHH", number, caller, 7, len(text), 0), text)
+
+
+def sampled(pid, tid, frame_id, kept=0, gc=0):
+    return body(128 + 35, struct.pack("<IIII", pid, tid, frame_id, gc | kept << 8))
+
+
+def who(pid, tid, text):
+    return body(128 + 36, struct.pack("<IIiHH", pid, tid, 3, len(text), 0), text)
+
+
+def counted(value, pid, card, track, text):
+    return body(128 + 37, struct.pack("<dIiB5xH", value, pid, card, track, len(text)), text)
+
+
+def worked(kind, start, end, text=1, place=1, flag=0, where=(0, 1)):
+    times = struct.pack("<QQQQQQQ", start, end, 9, text, text, text, 0)
+    return body(20, times + struct.pack("<IIBBBBHH", *where, kind, flag, place, 0, 0, 0))
+
+
+def noted(kind, value=0, text=b""):
+    return body(21, struct.pack("<QQiBBH", 1, value, -1, kind, 0, len(text)) + text)
+
+
+NAMED = body(8, struct.pack("<QHHHH", 1, 3, 0, 0, 0), b"abc")
+STACKS = (
+    who(5, 0, b"python t.py") + who(5, 8, b"MainThread") + called(1, 0, b"main\0t.py") + called(2, 1, b"f\0t.py")
+    + sampled(5, 8, 2) + sampled(5, 8, 2, 1, 1) + sampled(5, 8, 1, 1) + sampled(6, 9, 2) + sampled(5, 8, 0)
+)  # fmt: skip
+RECORDED = {
+    "stacks": STACKS,
+    "counters": counted(0.5, 0, 3, 0, b"npu_aicore_usage_rate\0aicore") + counted(7, 5, -1, 3, b"cpu\0rss"),
+    "activities": NAMED + noted(5, 1) + b"".join(worked(k, 2000, 3000) for k in range(14)) + noted(5, 2) + noted(3),
+    "gap": NAMED + noted(7, text=b"GAP_BEGINS 5000") + worked(2, 4000, 6000) + noted(7, text=b"GAP_ENDS 9000"),
+    "open": NAMED + worked(1, 2000, 2000, flag=2, place=0) + noted(7, text=b"GAP_BEGINS 5000") + STACKS[:-18],
+}
+
+
 def packed_v2(batch_bytes, **columns):
     """src/recorder/pack/pack.h, of version 2; no column is compressed."""
     data = [bytes(columns.get(name, b"")) for name in COLUMNS]
@@ -504,6 +548,7 @@ SEEDS = {
         "stack_v2": packed_v2(24 + 16, code=[2], run=[0], stack=[1, 2, 0], pc=[8, 10]),
     },
     "activity_stream": ACTIVITIES,
+    "recorded": RECORDED,
     "record": {
         "every": b"".join(EVERY),
         "one": EVERY[1],
@@ -569,6 +614,9 @@ SEEDS = {
         "remember": eh_frame(CIE, FDE_REMEMBER),
     },
 }
+
+
+SEEDS["live"] = {k: SEEDS["stream"][k] for k in ("every", "cut", "counts", "shadow", "asked")}
 
 
 def main():

@@ -257,6 +257,41 @@ static void use_contexts(void)
 	CALL(cuDevicePrimaryCtxRelease, 0);
 }
 
+static CUdeviceptr kept_of[64];
+
+/* A thread for each device, as a process with several has it. */
+static void *use_device(void *arg)
+{
+	int device = (int)(intptr_t)arg;
+	CUcontext mine;
+	CUdeviceptr a;
+
+	CALL(cuDevicePrimaryCtxRetain, &mine, device);
+	CALL(cuCtxSetCurrent, mine);
+	CALL(cuMemAlloc, &kept_of[device], (size_t)(device + 1) << 20);
+	for (int i = 0; i < 100; i++) {
+		CALL(cuMemAlloc, &a, (size_t)(device + 1) << 12);
+		CALL(cuMemFree, a);
+		CALL(cuMemAllocAsync, &a, (size_t)(device + 1) << 12, NULL);
+		CALL(cuMemFreeAsync, a, NULL);
+	}
+	return NULL;
+}
+
+static void use_devices(void)
+{
+	pthread_t each[64];
+	int n = 0;
+
+	CALL(cuDeviceGetCount, &n);
+	for (int i = 0; i < n && i < 64; i++)
+		pthread_create(&each[i], NULL, use_device, (void *)(intptr_t)i);
+	for (int i = 0; i < n && i < 64; i++)
+		pthread_join(each[i], NULL);
+	for (int i = 0; i < n && i < 64; i++)
+		CALL(cuMemFree, kept_of[i]); /* all of them in a context of device 0 */
+}
+
 static void report_time(const char *what, long n, const struct timespec *from)
 {
 	struct timespec to;
@@ -400,6 +435,8 @@ static void act(int argc, char **argv)
 		use_virtual_memory();
 	} else if (!strcmp(what, "contexts")) {
 		use_contexts();
+	} else if (!strcmp(what, "devices")) {
+		use_devices();
 	} else if (!strcmp(what, "pairs")) {
 		time_pairs(atol(argv[3]), argc > 4 ? atol(argv[4]) : 1);
 	} else if (!strcmp(what, "cycles")) {

@@ -2,11 +2,14 @@
 #include <dirent.h>
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 
 #include "activity/read/read.h"
+#include "activity/read/recording.h"
 #include "activity/steps/files.h"
 #include "base/mem.h"
+#include "wire/control_page.h"
 
 void activity_paths_release(struct activity_paths *p)
 {
@@ -20,14 +23,40 @@ static void add_path(struct activity_paths *p, char *path)
 	*XPUSH(p->list, p->n, p->cap) = path;
 }
 
+static bool is_recording(const char *name)
+{
+	return !strcmp(name, SESSION_RECORDING);
+}
+
 static int is_activities(const struct dirent *e)
 {
-	return e->d_name[0] != '.' && activity_read_is_name(e->d_name);
+	return e->d_name[0] != '.' && (activity_read_is_name(e->d_name) || is_recording(e->d_name));
 }
 
 static int is_trace(const struct dirent *e)
 {
-	return split_is_rank_dir(e->d_name);
+	return split_is_rank_dir(e->d_name) ||
+	       !strncmp(e->d_name, SESSION_PREFIX, strlen(SESSION_PREFIX));
+}
+
+static void add_process(void *arg, const char *path)
+{
+	add_path(arg, xstrdup(path));
+}
+
+/* A recording of memory alone has nothing to add. */
+static int add_file(struct activity_paths *p, char *path, struct err *err)
+{
+	const char *slash = strrchr(path, '/');
+	int r = 0;
+
+	if (!is_recording(slash ? slash + 1 : path)) {
+		add_path(p, path);
+		return 0;
+	}
+	r = activity_recording_list(path, add_process, p, err);
+	free(path);
+	return r;
 }
 
 /*
@@ -44,8 +73,10 @@ static int add_files(struct activity_paths *p, const char *dir, bool below, stru
 	for (int i = 0; i < n; i++) {
 		char *path = xasprintf("%s/%s", dir, found[i]->d_name);
 
-		if (!below) {
-			add_path(p, path);
+		if (!below && r == 0) {
+			r = add_file(p, path, err);
+		} else if (!below) {
+			free(path);
 		} else {
 			r = r < 0 ? r : add_files(p, path, false, err);
 			free(path);
@@ -84,7 +115,7 @@ int activity_paths_find(struct activity_paths *p, char **words, int n, struct er
 		else if (S_ISDIR(st.st_mode))
 			r = add_dir(p, words[i], err);
 		else
-			add_path(p, xstrdup(words[i]));
+			r = add_file(p, xstrdup(words[i]), err);
 	}
 	return r;
 }

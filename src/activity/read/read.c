@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "activity/files/activity.h"
+#include "activity/read/recording.h"
 #include "base/fs.h"
 
 #define HEAD_BYTES 256
@@ -19,6 +20,7 @@ static const char magic[] = "SQLite format 3"; /* with its NUL */
 void activity_about_release(struct activity_about *a)
 {
 	free(a->groups);
+	free(a->host);
 	*a = (struct activity_about){.rank = -1};
 }
 
@@ -70,6 +72,8 @@ static bool is_jsonl(const char *path, const char *head, size_t n)
 int activity_read(const char *path, activity_read_fn fn, void *arg, struct activity_about *about,
 		  struct err *err)
 {
+	if (activity_recording_is_path(path))
+		return activity_read_process(path, fn, arg, about, err);
 	int fd = fs_open(path, O_RDONLY, 0, err);
 	char head[HEAD_BYTES + 1] = "";
 	struct stat st;

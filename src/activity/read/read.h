@@ -24,9 +24,10 @@ enum activity_end {
 
 /* What a file says besides. Zero-initialise and release. */
 struct activity_about {
-	const char *format; /* "DB", "Jsonl" */
+	const char *format; /* "DB", "Jsonl", "recording" */
 	uint32_t pid; /* 0: not known */
 	int32_t rank; /* -1: not known */
+	char *host; /* its name; NULL: not known */
 	uint64_t start_ns, end_ns; /* of the session; 0: not known */
 	uint64_t lost; /* that the writer missed, as far as it says */
 	uint64_t rotated_files; /* removed before the end to make room for newer ones */
@@ -36,6 +37,7 @@ struct activity_about {
 	enum activity_end end;
 	bool torn; /* the last line has no end */
 	bool nameless; /* there are no texts */
+	bool has_marks; /* a recording: there are marks besides activities */
 };
 
 void activity_about_release(struct activity_about *a);
@@ -71,7 +73,8 @@ struct activity_paths {
 };
 
 /* Adds the files that the words name. A directory stands for the files in it, or for those of the
- * traces below it; those of one process follow each other. */
+ * traces and recordings below it; those of one process follow each other. A recording has one path
+ * for each of its processes (recording.h). */
 int activity_paths_find(struct activity_paths *p, char **words, int n, struct err *err);
 void activity_paths_release(struct activity_paths *p);
 

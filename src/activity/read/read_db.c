@@ -436,6 +436,21 @@ static void read_end(struct db_reading *r)
 	sqlite3_finalize(stmt);
 }
 
+/* Others may have a table of this name with other columns. */
+static void read_host(struct db_reading *r)
+{
+	sqlite3_stmt *stmt = NULL;
+
+	if (sqlite3_prepare_v2(r->db, "SELECT hostName FROM HOST_INFO", -1, &stmt, NULL) ==
+		    SQLITE_OK &&
+	    sqlite3_step(stmt) == SQLITE_ROW) {
+		const char *name = column_text(r, stmt, 0);
+
+		r->about->host = *name ? xstrdup(name) : NULL;
+	}
+	sqlite3_finalize(stmt);
+}
+
 static int meta_row(struct db_reading *r, sqlite3_stmt *stmt)
 {
 	const char *name = (const char *)sqlite3_column_text(stmt, 0);
@@ -494,6 +509,8 @@ static int read_all(struct db_reading *r)
 		got = db_reading_texts(r);
 	if (got == 0 && db_reading_has(r, "ACTIVITY_LOSS"))
 		read_end(r);
+	if (got == 0 && !r->about->host && db_reading_has(r, "HOST_INFO"))
+		read_host(r);
 	if (got == 0)
 		got = begin_infos(r);
 	for (unsigned i = 0; got == 0 && i < NABOUT; i++)

@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "activity/steps/recorded.h"
 #include "base/fs.h"
 #include "base/mem.h"
 
@@ -270,6 +271,66 @@ int split_job_read(struct split_job *j, const char *dir, const char *request, st
 	if (j->nranks)
 		return 0;
 	return r < 0 && !j->notes ? r : say_none(j, dir, &t, err);
+}
+
+/* Their clocks may differ; a trace of another day differs by more. */
+static void note_other_time(struct split_job *j, const struct split_job *more, const char *dir)
+{
+	const struct split_rank *a = newest(j), *b = newest(more);
+
+	if (!a || !b || !a->nsteps || !b->nsteps)
+		return;
+	if (begins(a) < ends(b) && begins(b) < ends(a))
+		return;
+	char *line = xasprintf("'%s' was traced at another time than the ranks before it: choose "
+			       "traces of the same steps with --request.",
+			       dir);
+	split_job_note(j, line);
+	free(line);
+}
+
+static void add_notes(struct split_job *j, const char *lines)
+{
+	while (lines && *lines) {
+		size_t len = strcspn(lines, "\n");
+		char *line = xstrndup(lines, len);
+
+		split_job_note(j, line);
+		free(line);
+		lines += len + (lines[len] == '\n');
+	}
+}
+
+/* Traces of steps; where there are none, recordings of `sonde record`. */
+static int read_any(struct split_job *j, const char *dir, const char *request, struct err *err)
+{
+	struct err other = {0};
+	int r = split_job_read(j, dir, request, err);
+
+	if (r == -ENOENT && !request && split_job_read_recorded(j, dir, &other) == 0)
+		return 0;
+	return r;
+}
+
+int split_job_add_host(struct split_job *j, const char *host, const char *dir, const char *request,
+		       struct err *err)
+{
+	struct split_job more = {0};
+	int r = read_any(&more, dir, request, err);
+
+	if (r == 0)
+		note_other_time(j, &more, dir);
+	j->gathered = j->nranks ? j->gathered && more.gathered : more.gathered;
+	for (size_t i = 0; i < more.nranks && r == 0; i++) {
+		if (host)
+			split_rank_set(&more.ranks[i]->host, xstrdup(host));
+		split_job_add(j, more.ranks[i]);
+	}
+	if (r == 0)
+		more.nranks = 0; /* they are of j now */
+	add_notes(j, more.notes);
+	split_job_release(&more);
+	return r;
 }
 
 /* --- writing --- */

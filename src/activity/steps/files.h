@@ -26,6 +26,11 @@
  */
 int split_job_read(struct split_job *j, const char *dir, const char *request, struct err *err);
 
+/* The same of several hosts: those of each directory are added, as ranks of `host` if that is not
+ * NULL. Call it for each. */
+int split_job_add_host(struct split_job *j, const char *host, const char *dir, const char *request,
+		       struct err *err);
+
 /* Is this the name of a directory that a rank leaves? */
 bool split_is_rank_dir(const char *name);
 

@@ -88,6 +88,16 @@ void split_row_label(const struct split_row *row, struct buf *out);
 /* How much of the communication ran behind compute, in percent; negative: there was none. */
 double split_overlap(const struct split_times *t);
 
+/* How much of the communication that nothing hides is waiting for the rank that comes last, in the steps
+ * that all compared rows have (activity/steps/waiting.c). */
+struct split_waiting {
+	uint64_t steps; /* 0: nothing can be compared */
+	uint64_t comm_ns, waiting_ns; /* of all rows */
+	size_t last; /* the row that comes last most often, */
+	uint64_t last_steps; /* in so many of the steps */
+};
+struct split_waiting split_job_waiting(const struct split_job *j);
+
 /*
  * Ranks that should have left a trace and have not: stopped, hung where nobody could end it, or
  * killed with who recorded it. They are known from the numbers of the others and from how many the

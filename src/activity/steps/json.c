@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /* The split of a rank as JSON (summary.json in its directory), and back. */
+#include "activity/steps/idle_text.h"
 #include "activity/steps/job_summary.h"
 #include "activity/steps/step_split.h"
 #include "base/mem.h"
@@ -115,6 +116,7 @@ json_t *split_rank_json(const struct split_rank *r)
 	put_number(o, "other_names", r->other_names);
 	put_number(o, "other_calls", r->other_calls);
 	put_number(o, "other_ns", r->other_ns);
+	json_object_set_new(o, "idle", split_idle_json(&r->idle));
 	return o;
 }
 
@@ -295,6 +297,15 @@ static bool get_kernels(const json_t *list, struct split_rank *r)
 	return true;
 }
 
+static uint64_t idle_ns_of(const struct split_rank *r)
+{
+	uint64_t sum = 0;
+
+	for (size_t i = 0; i < r->ndevices; i++)
+		sum += r->devices[i].all.part_ns[SPLIT_IDLE];
+	return sum;
+}
+
 static bool get_rank(const json_t *o, struct split_rank *r)
 {
 	const json_t *rank = json_object_get(o, "rank");
@@ -315,7 +326,8 @@ static bool get_rank(const json_t *o, struct split_rank *r)
 	       get_small(o, "other_ns", INT64_MAX / 2, &r->other_ns) &&
 	       get_steps(json_object_get(o, "steps"), r) &&
 	       get_devices(json_object_get(o, "devices"), r) &&
-	       get_kernels(json_object_get(o, "kernels"), r);
+	       get_kernels(json_object_get(o, "kernels"), r) &&
+	       split_idle_read(json_object_get(o, "idle"), r->nsteps, idle_ns_of(r), &r->idle);
 }
 
 struct split_rank *split_rank_read(const char *text, size_t len, struct err *err)
@@ -430,6 +442,22 @@ static json_t *sums_json(const struct split_job *j)
 	return list;
 }
 
+static json_t *waiting_json(const struct split_job *j)
+{
+	struct split_waiting w = split_job_waiting(j);
+	json_t *o;
+
+	if (!w.steps)
+		return json_null();
+	o = json_object();
+	put_number(o, "steps", w.steps);
+	put_number(o, "communication_ns", w.comm_ns);
+	put_number(o, "waiting_ns", w.waiting_ns);
+	put_row(o, &j->rows[w.last]);
+	put_number(o, "last_steps", w.last_steps);
+	return o;
+}
+
 static json_t *missing_json(const struct split_job *j)
 {
 	json_t *list = json_array();
@@ -449,6 +477,8 @@ static void put_answer(json_t *o, const struct split_job *j)
 	json_object_set_new(o, "missing", missing_json(j));
 	json_object_set_new(o, "mean", mean_json(&j->mean));
 	json_object_set_new(o, "slowest", slowest_json(j));
+	json_object_set_new(o, "waiting", waiting_json(j));
+	json_object_set_new(o, "idle", split_idle_job_json(j));
 	json_object_set_new(o, "rows", rows_json(j));
 	json_object_set_new(o, "kernels", sums_json(j));
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "activity/idle/host_work.h"
 #include "base/compare.h"
 #include "base/mem.h"
 
@@ -31,6 +32,7 @@ struct step_split {
 	size_t nworks, cap_works;
 	struct call *calls;
 	size_t ncalls, cap_calls;
+	struct host_work *host; /* or NULL */
 };
 
 struct step_split *step_split_new(void)
@@ -64,11 +66,16 @@ static bool is_collective(const char *name)
 	       !strncasecmp(name, "hccl", 4) || !strncmp(name, "hcom_", 5);
 }
 
+enum split_part split_part_of_kernel(const char *name)
+{
+	return is_collective(name) ? SPLIT_COMM : SPLIT_COMPUTE;
+}
+
 enum split_part split_part_of(const struct activity *a)
 {
 	switch (a->kind) {
 	case ACTIVITY_KERNEL:
-		return is_collective(a->name) ? SPLIT_COMM : SPLIT_COMPUTE;
+		return split_part_of_kernel(a->name);
 	case ACTIVITY_HCCL:
 	case ACTIVITY_COMMUNICATION:
 		return SPLIT_COMM;
@@ -157,6 +164,17 @@ static void split_device(const struct step_split *s, struct work *w, struct spli
 	spans_release(&comm);
 }
 
+static void explain_device(struct step_split *s, const struct work *w, struct split_rank *r)
+{
+	struct spans some = {0}, busy = {0};
+
+	spans_union(&w->spans[SPLIT_COMPUTE], &w->spans[SPLIT_COMM], &some);
+	spans_union(&some, &w->spans[SPLIT_COPY], &busy);
+	host_work_explain(s->host, r, &busy, &r->idle);
+	spans_release(&some);
+	spans_release(&busy);
+}
+
 /* Of what the steps launched: how long did the device work on it after the last of them? */
 static uint64_t work_after(const struct step_split *s, struct work *w)
 {
@@ -236,7 +254,7 @@ static void count_kernels(struct step_split *s, struct split_rank *r)
 
 /* --- in all --- */
 
-static void step_split_free(struct step_split *s)
+void step_split_free(struct step_split *s)
 {
 	for (size_t i = 0; i < s->nworks; i++) {
 		for (unsigned p = 0; p < WORK_PARTS; p++)
@@ -249,22 +267,31 @@ static void step_split_free(struct step_split *s)
 	free(s);
 }
 
+void step_split_host(struct step_split *s, struct host_work *h)
+{
+	s->host = h;
+}
+
 void step_split_finish(struct step_split *s, struct split_rank *r)
 {
+	r->steps = s->steps;
+	r->nsteps = s->nsteps;
+	for (size_t i = 0; i < s->nsteps; i++)
+		r->whole_steps += s->steps[i].whole;
 	if (s->nworks)
 		qsort(s->works, s->nworks, sizeof(*s->works), by_device);
 	r->devices = xcalloc(s->nworks + 1, sizeof(*r->devices));
 	r->ndevices = s->nworks;
 	for (size_t i = 0; i < s->nworks; i++) {
 		split_device(s, &s->works[i], &r->devices[i]);
+		if (s->host)
+			explain_device(s, &s->works[i], r);
 		r->after_ns += work_after(s, &s->works[i]);
 	}
 	if (s->ncalls)
 		count_kernels(s, r);
-	for (size_t i = 0; i < s->nsteps; i++)
-		r->whole_steps += s->steps[i].whole;
-	r->steps = s->steps;
-	r->nsteps = s->nsteps;
+	if (s->host)
+		host_work_finish(s->host, &r->idle);
 	s->steps = NULL;
 	step_split_free(s);
 }
@@ -315,6 +342,7 @@ void split_rank_free(struct split_rank *r)
 		free(r->devices[i].steps);
 	for (size_t i = 0; i < r->nkernels; i++)
 		free(r->kernels[i].name);
+	split_idle_release(&r->idle);
 	free(r->devices);
 	free(r->kernels);
 	free(r->steps);

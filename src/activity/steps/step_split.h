@@ -17,6 +17,7 @@
 #include <stdint.h>
 
 #include "activity/files/activity.h"
+#include "activity/steps/idle.h"
 #include "activity/steps/spans.h"
 #include "base/containers/buf.h"
 #include "base/err.h"
@@ -79,6 +80,7 @@ struct split_rank {
 	struct split_kernel *kernels; /* by total time, the most first */
 	size_t nkernels;
 	uint64_t other_names, other_calls, other_ns; /* beyond SPLIT_MAX_KERNELS */
+	struct split_idle idle; /* why its devices had nothing to do */
 };
 
 void split_times_add(struct split_times *sum, const struct split_times *t);
@@ -99,7 +101,11 @@ struct step_split *step_split_new(void);
 void step_split_step(struct step_split *s, const struct split_step *step);
 /* Activities that are no work of a device do nothing. `own`: launched in the steps. */
 void step_split_add(struct step_split *s, const struct activity *a, bool own);
-/* Fills steps, devices and kernels of r; frees s. */
+/* Idle time is explained by this, which stays the caller's. */
+struct host_work;
+void step_split_host(struct step_split *s, struct host_work *h);
+void step_split_free(struct step_split *s); /* without an answer */
+/* Fills steps, devices, kernels and idle of r; frees s. */
 void step_split_finish(struct step_split *s, struct split_rank *r);
 
 /* Leaves of each part of a device's work what those before it have not taken: compute counts first,
@@ -109,6 +115,7 @@ void split_exclusive(struct spans work[SPLIT_IDLE], struct spans *out_comm);
 
 /* What kind of work it is; SPLIT_IDLE: none of a device. */
 enum split_part split_part_of(const struct activity *a);
+enum split_part split_part_of_kernel(const char *name);
 const char *split_part_name(enum split_part part); /* "compute", "communication", "copy", "idle" */
 
 /* --- as JSON --- */

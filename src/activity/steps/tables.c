@@ -1,13 +1,51 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-#include "activity/steps/text_impl.h"
+/* The tables of a job's summary: its ranks, its steps, its kernels. */
+#include "activity/steps/tables.h"
+
+#include <string.h>
+
+#include "activity/steps/idle_text.h"
 #include "unwind/symbols/demangle.h"
+
+#define NAME_COLUMNS 60
+
+static double percent(uint64_t part, uint64_t whole)
+{
+	return whole ? 100.0 * (double)part / (double)whole : 0;
+}
 
 static double ms(uint64_t ns)
 {
 	return (double)ns / 1e6;
 }
 
-/* --- tables --- */
+const struct split_rank *split_longest(const struct split_job *j)
+{
+	const struct split_rank *r = j->ranks[0];
+
+	for (size_t i = 1; i < j->nranks; i++)
+		if (j->ranks[i]->nsteps > r->nsteps)
+			r = j->ranks[i];
+	return r;
+}
+
+struct step_range split_step_range(const struct split_job *j)
+{
+	const struct split_rank *r = split_longest(j);
+	struct step_range all = {r->steps[0].number, r->steps[r->nsteps - 1].number, true};
+
+	for (size_t i = 0; i < j->nranks; i++) {
+		r = j->ranks[i];
+		if (!r->nsteps || r->steps[0].number == SPLIT_NO_NUMBER)
+			continue;
+		uint64_t first = r->steps[0].number, last = r->steps[r->nsteps - 1].number;
+		if ((first != all.first || last != all.last) && split_rank_is_complete(r))
+			all.same = false;
+		all.first = first < all.first ? first : all.first;
+		all.last = last > all.last ? last : all.last;
+	}
+	return all;
+}
 
 static void add_overlap(struct buf *out, const struct split_times *t)
 {
@@ -34,13 +72,26 @@ static void add_rest(struct buf *out, size_t shown, size_t all)
 		buf_addf(out, "... and %zu more\n", all - shown);
 }
 
+static bool is_of_several_hosts(const struct split_job *j)
+{
+	for (size_t i = 1; i < j->nranks; i++)
+		if (strcmp(j->ranks[i]->host, j->ranks[0]->host))
+			return true;
+	return false;
+}
+
 static void table_ranks(const struct split_job *j, unsigned top, struct buf *out)
 {
 	size_t n = j->nrows < top ? j->nrows : top;
+	bool hosts = is_of_several_hosts(j);
 
 	buf_add_str(out, "\nRanks (averages per step; comm.: communication that does not overlap "
 			 "with compute; hidden: share of the communication that does)\n"
 			 "  rank        pid device steps" TIMES_HEAD);
+	if (hosts) {
+		out->len--;
+		buf_add_str(out, "  host\n");
+	}
 	for (size_t i = 0; i < n; i++) {
 		const struct split_row *row = &j->rows[i];
 
@@ -50,6 +101,12 @@ static void table_ranks(const struct split_job *j, unsigned top, struct buf *out
 			 row->device ? row->device->device : 0);
 		buf_addf(out, " %5u", row->steps);
 		add_times(out, &row->mean);
+		if (!hosts)
+			continue;
+		out->len--;
+		buf_add_str(out, "  ");
+		demangle_add_name(out, row->rank->host, NAME_COLUMNS);
+		buf_add_char(out, '\n');
 	}
 	add_rest(out, n, j->nrows);
 }
@@ -90,7 +147,7 @@ static void table_steps(const struct split_job *j, unsigned top, struct buf *out
 
 	if (r->nsteps && r->steps[0].number == SPLIT_NO_NUMBER)
 		return;
-	struct split_range all = r->nsteps ? split_steps_of(j) : (struct split_range){1, 0, true};
+	struct step_range all = r->nsteps ? split_step_range(j) : (struct step_range){1, 0, true};
 	buf_addf(out, "\nSteps (means of %s)\n          step" TIMES_HEAD,
 		 all.same ? "all ranks" : "the ranks that traced them");
 	/* numbers are somebody else's: two ranks may be far apart */
@@ -120,18 +177,19 @@ static void table_kernels(const struct split_job *j, unsigned top, struct buf *o
 		const struct split_sum *s = &j->sums[i];
 
 		buf_addf(out, "%6.1f %% %11llu %11.3f %11.1f %11.1f  %-14s ",
-			 split_percent(s->total_ns, j->busy_ns), (unsigned long long)s->calls,
+			 percent(s->total_ns, j->busy_ns), (unsigned long long)s->calls,
 			 ms(s->total_ns), (double)s->total_ns / 1e3 / (double)s->calls,
 			 (double)s->p99_ns / 1e3, split_part_name(s->part));
-		demangle_add_name(out, s->name, 2 * SPLIT_NAME_COLUMNS);
+		demangle_add_name(out, s->name, 2 * NAME_COLUMNS);
 		buf_add_char(out, '\n');
 	}
 	add_rest(out, n, j->nsums);
 }
 
-void split_tables(const struct split_job *j, unsigned top, struct buf *out)
+void split_job_tables(const struct split_job *j, unsigned top, struct buf *out)
 {
 	table_ranks(j, top, out);
+	split_idle_table(j, top, out);
 	table_steps(j, top, out);
 	table_kernels(j, top, out);
 }

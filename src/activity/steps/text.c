@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
+#include "activity/steps/idle_text.h"
 #include "activity/steps/job_summary.h"
-#include "activity/steps/text_impl.h"
+#include "activity/steps/tables.h"
 #include "base/text/number_words.h"
 #include "base/text/printable.h"
 #include "unwind/symbols/demangle.h"
@@ -10,6 +11,7 @@
 #include <string.h>
 
 #define GAPS_SHOWN 8
+#define NAME_COLUMNS 60
 
 /* How many ranks the job has, if all who say so agree; 0: not known. */
 static uint32_t world_of(const struct split_job *j)
@@ -133,7 +135,7 @@ static void add_launches(const struct stand *s, struct buf *out)
 	if (!s->longest)
 		return;
 	buf_add_str(out, ", first ");
-	demangle_add_name(out, s->longest->waiting_for, SPLIT_NAME_COLUMNS);
+	demangle_add_name(out, s->longest->waiting_for, NAME_COLUMNS);
 }
 
 static void say_stand(const struct split_job *j, struct buf *out)
@@ -174,6 +176,11 @@ static void add_missing(const struct split_job *j, struct buf *out)
 
 /* The answer in words: what matters first, then tables. */
 
+static double percent(uint64_t part, uint64_t whole)
+{
+	return whole ? 100.0 * (double)part / (double)whole : 0;
+}
+
 #define TIME_BYTES 32
 #define TIME(ns) time_text(ns, (char[TIME_BYTES]){0})
 
@@ -195,39 +202,11 @@ static void capitalize(struct buf *out, size_t at)
 
 /* --- the words --- */
 
-const struct split_rank *split_longest(const struct split_job *j)
-{
-	const struct split_rank *r = j->ranks[0];
-
-	for (size_t i = 1; i < j->nranks; i++)
-		if (j->ranks[i]->nsteps > r->nsteps)
-			r = j->ranks[i];
-	return r;
-}
-
-struct split_range split_steps_of(const struct split_job *j)
-{
-	const struct split_rank *r = split_longest(j);
-	struct split_range all = {r->steps[0].number, r->steps[r->nsteps - 1].number, true};
-
-	for (size_t i = 0; i < j->nranks; i++) {
-		r = j->ranks[i];
-		if (!r->nsteps || r->steps[0].number == SPLIT_NO_NUMBER)
-			continue;
-		uint64_t first = r->steps[0].number, last = r->steps[r->nsteps - 1].number;
-		if ((first != all.first || last != all.last) && split_rank_is_complete(r))
-			all.same = false;
-		all.first = first < all.first ? first : all.first;
-		all.last = last > all.last ? last : all.last;
-	}
-	return all;
-}
-
 static void say_which(const struct split_job *j, struct buf *out)
 {
 	const struct split_rank *r = split_longest(j);
 	bool numbered = r->nsteps && r->steps[0].number != SPLIT_NO_NUMBER;
-	struct split_range all = numbered ? split_steps_of(j) : (struct split_range){.same = true};
+	struct step_range all = numbered ? split_step_range(j) : (struct step_range){.same = true};
 
 	if (!r->nsteps)
 		buf_add_str(out, "No step");
@@ -256,14 +235,41 @@ static void say_split(const struct split_job *j, struct buf *out)
 	buf_addf(out,
 		 ": a step takes %s: %.1f %% compute, %.1f %% communication that no compute hides, "
 		 "%.1f %% copies, %.1f %% idle.\n",
-		 TIME(m->step_ns), split_percent(m->part_ns[SPLIT_COMPUTE], m->step_ns),
-		 split_percent(m->part_ns[SPLIT_COMM], m->step_ns),
-		 split_percent(m->part_ns[SPLIT_COPY], m->step_ns),
-		 split_percent(m->part_ns[SPLIT_IDLE], m->step_ns));
+		 TIME(m->step_ns), percent(m->part_ns[SPLIT_COMPUTE], m->step_ns),
+		 percent(m->part_ns[SPLIT_COMM], m->step_ns),
+		 percent(m->part_ns[SPLIT_COPY], m->step_ns),
+		 percent(m->part_ns[SPLIT_IDLE], m->step_ns));
 	if (m->comm_ns)
 		buf_addf(out,
 			 "Communication takes %s of a step; %.1f %% of it overlaps with compute.\n",
 			 TIME(m->comm_ns), split_overlap(m));
+}
+
+#define WAITING_SAID 5 /* percent of the communication, and of a step */
+
+static void say_waiting(const struct split_job *j, struct buf *out)
+{
+	struct split_waiting w = split_job_waiting(j);
+	double share = percent(w.waiting_ns, w.comm_ns);
+
+	if (!w.comm_ns || j->slowest.verdict < SPLIT_EVEN)
+		return;
+	if (share < WAITING_SAID ||
+	    percent(j->mean.part_ns[SPLIT_COMM], j->mean.step_ns) < WAITING_SAID)
+		return;
+	buf_addf(out,
+		 "Of the communication that nothing hides, %.1f %% is waiting for the rank that "
+		 "comes last in a step",
+		 share);
+	if (w.last_steps * 2 > w.steps) {
+		buf_add_str(out, ": ");
+		split_row_label(&j->rows[w.last], out);
+		buf_addf(out, " in %llu of %llu", (unsigned long long)w.last_steps,
+			 (unsigned long long)w.steps);
+	} else {
+		buf_add_str(out, "; ranks take turns");
+	}
+	buf_addf(out, "; at most %.1f %% is transfer.\n", 100 - share);
 }
 
 static void say_why(const struct split_job *j, struct buf *out)
@@ -280,12 +286,13 @@ static void say_why(const struct split_job *j, struct buf *out)
 		 TIME(s->why_others_ns));
 	if (s->kernel) {
 		buf_add_str(out, "; most of the difference is in ");
-		demangle_add_name(out, s->kernel, SPLIT_NAME_COLUMNS);
+		demangle_add_name(out, s->kernel, NAME_COLUMNS);
 		buf_addf(out, " (%s, others %s)", TIME(s->kernel_ns), TIME(s->kernel_others_ns));
 	}
 	if (s->why == SPLIT_IDLE)
 		buf_add_str(out, ": its host does not launch in time");
 	buf_add_str(out, ".\n");
+	split_idle_say_slowest(j, out);
 }
 
 static void say_slowest(const struct split_job *j, struct buf *out)
@@ -318,7 +325,7 @@ static void say_slowest(const struct split_job *j, struct buf *out)
 			 TIME(s->ns));
 	buf_addf(out, " %sthe others %s (%s, %.1f %% of a step more).\n",
 		 s->verdict == SPLIT_SLOW_STEPS ? "of " : "", TIME(s->others_ns),
-		 TIME(s->ns - s->others_ns), split_percent(s->ns - s->others_ns, j->mean.step_ns));
+		 TIME(s->ns - s->others_ns), percent(s->ns - s->others_ns, j->mean.step_ns));
 	say_why(j, out);
 }
 
@@ -417,6 +424,8 @@ static void say_answer(const struct split_job *j, struct buf *out)
 	add_missing(j, out);
 	say_incomplete(j, out);
 	say_split(j, out);
+	say_waiting(j, out);
+	split_idle_say(j, out);
 	say_slowest(j, out);
 	say_notes(j, out);
 }
@@ -428,7 +437,7 @@ static void say_job(const struct split_job *j, size_t i, struct buf *out)
 	buf_addf(out, "\nJob %zu of %zu", i + 1, j->njobs);
 	if (*r->job || *r->parent) {
 		buf_add_str(out, *r->job ? " (" : " (started by ");
-		demangle_add_name(out, *r->job ? r->job : r->parent, SPLIT_NAME_COLUMNS);
+		demangle_add_name(out, *r->job ? r->job : r->parent, NAME_COLUMNS);
 		buf_add_char(out, ')');
 	}
 	buf_add_char(out, '\n');
@@ -445,7 +454,7 @@ static void say_jobs(const struct split_job *j, unsigned top, struct buf *out)
 	}
 	for (size_t i = 0; i < j->njobs; i++) {
 		say_job(j, i, out);
-		split_tables(&j->jobs[i], top, out);
+		split_job_tables(&j->jobs[i], top, out);
 	}
 }
 
@@ -467,5 +476,5 @@ void split_job_text(const struct split_job *j, unsigned top, struct buf *out)
 			    "be distinguished here. Nothing is compared; trace one of them with "
 			    "--pids or --job-id.\n");
 	say_answer(j, out);
-	split_tables(j, top, out);
+	split_job_tables(j, top, out);
 }

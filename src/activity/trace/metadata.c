@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /* What a trace says about itself, and the split of its steps. */
+#include "activity/idle/host_work.h"
 #include "activity/trace/trace.h"
 #include "base/mem.h"
 #include "formats/json_value.h"
@@ -155,10 +156,31 @@ static char *note_of(const struct trace_state *t)
 	return out.data;
 }
 
+/* What its host did: why the devices idle. */
+static void add_host(const struct trace_state *t, struct host_work *h)
+{
+	h->main_thread = t->w->pid;
+	for (size_t i = 0; i < t->nheld; i++) {
+		const struct activity *a = &t->held[i];
+		bool call = activity_is_api(a->kind);
+
+		if (a->place == ACTIVITY_ON_HOST && (call || a->kind == ACTIVITY_MARKER) &&
+		    trace_belongs(t, a) == TRACE_IN)
+			host_work_add(h, a->tid, call ? HOST_CALL : HOST_RANGE, a->name,
+				      a->start_ns, a->end_ns);
+	}
+	for (size_t i = 0; i < t->calls.n; i++) {
+		const struct trace_call *c = &t->calls.list[i];
+
+		host_work_add_from(h, c->tid, c->text, c->caller_line, c->start_ns, c->end_ns);
+	}
+}
+
 struct split_rank *trace_split(const struct trace_state *t)
 {
 	struct split_rank *r = split_rank_new();
 	struct step_split *s = step_split_new();
+	struct host_work host = {0};
 
 	split_rank_set(&r->host, trace_host_name());
 	split_rank_set(&r->request, xstrdup(t->request));
@@ -184,7 +206,10 @@ struct split_rank *trace_split(const struct trace_state *t)
 		if (b != TRACE_OUT && t->held[i].place == ACTIVITY_ON_DEVICE)
 			step_split_add(s, &t->held[i], b == TRACE_IN);
 	}
+	add_host(t, &host);
+	step_split_host(s, &host);
 	step_split_finish(s, r);
+	host_work_release(&host);
 	return r;
 }
 

@@ -215,10 +215,12 @@ static void run_sampler(void *arg)
 	(void)arg;
 	(void)sched_latency_lower(); /* or a busy job is seen only where it rests */
 	while (add_fresh(&all)) {
+		python_take_turn();
 		find_pythons(all); /* costs much, once */
 		uint64_t begun = clock_mono_ns(), cpu = own_cpu_ns();
 
 		sample_all(all);
+		python_give_turn();
 		uint64_t rest = (own_cpu_ns() - cpu) * SHARE;
 		if (rest > REST_MOST_NS)
 			rest = REST_MOST_NS;
@@ -300,6 +302,7 @@ struct seen_open {
 	int32_t first_line;
 	int32_t line; /* the last one seen */
 	struct seen_moment start;
+	int32_t caller_line; /* it is another call when that changes */
 };
 
 /* --- calls that have ended --- */
@@ -337,6 +340,7 @@ static void add_call(struct seen *s, const struct seen_thread *th, const struct 
 		.line = o->first_line,
 		.tid = th->tid,
 		.depth = depth,
+		.caller_line = o->caller_line,
 	};
 }
 
@@ -394,10 +398,13 @@ static void add_stack(struct seen *s, struct seen_thread *th, const struct pytho
 	for (size_t i = stay; i < is->nframes; i++) {
 		const struct stack_frame *f = &is->frames[i];
 
-		push_call(th, &(struct seen_open){f->name, f->file, f->first_line, f->line, now});
+		int32_t from = i ? is->frames[i - 1].line : 0;
+
+		push_call(th,
+			  &(struct seen_open){f->name, f->file, f->first_line, f->line, now, from});
 	}
 	if (is->gc && !gc_stays) {
-		push_call(th, &(struct seen_open){GC_NAME, "", 0, 0, now});
+		push_call(th, &(struct seen_open){GC_NAME, "", 0, 0, now, 0});
 		th->gc = true;
 	}
 }

@@ -31,6 +31,7 @@ struct seen_call {
 	int32_t line; /* the first of the function */
 	uint32_t tid;
 	uint32_t depth; /* 0: nothing called it */
+	int32_t caller_line; /* of the call in the function that made it; 0 */
 };
 
 struct seen_thread {

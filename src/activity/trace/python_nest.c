@@ -209,8 +209,8 @@ static void keep_calls(struct trace_state *t, const struct slices *all)
 
 		if (!s->call || s->start_ns >= s->end_ns)
 			continue;
-		*XPUSH(c->list, c->n, c->cap) =
-			(struct trace_call){s->start_ns, s->end_ns, text_of(t, s->call), s->tid};
+		*XPUSH(c->list, c->n, c->cap) = (struct trace_call){
+			s->start_ns, s->end_ns, text_of(t, s->call), s->tid, s->call->caller_line};
 	}
 }
 

@@ -122,7 +122,7 @@ static uint64_t begin_call(struct trace_state *t, uint32_t tid, uint64_t now, co
 		t->left_out++;
 		return HMAP_NONE;
 	}
-	*XPUSH(c->list, c->n, c->cap) = (struct trace_call){now, TRACE_NOT_YET, text, tid};
+	*XPUSH(c->list, c->n, c->cap) = (struct trace_call){now, TRACE_NOT_YET, text, tid, 0};
 	return c->n - 1;
 }
 

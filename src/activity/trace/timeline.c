@@ -55,9 +55,12 @@ static void put_calls(const struct timeline *l, const struct trace_state *t,
 		activity_chrome_thread(w, l->pid, (int64_t)tid, (const char *)(uintptr_t)name);
 	for (size_t i = 0; i < t->calls.n; i++) {
 		const struct trace_call *c = &t->calls.list[i];
+		const struct chrome_arg from = {
+			.key = "caller line", .type = CHROME_INT, .i = c->caller_line};
 
 		chrome_complete(l->trace, ts(l, c->start_ns), (int64_t)(c->end_ns - c->start_ns),
-				l->pid, c->tid, "python_function", c->text, NULL, 0);
+				l->pid, c->tid, "python_function", c->text, &from,
+				c->caller_line > 0);
 	}
 }
 

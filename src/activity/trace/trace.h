@@ -33,6 +33,7 @@ struct trace_call {
 	uint64_t start_ns, end_ns;
 	const char *text;
 	uint32_t tid;
+	int32_t caller_line; /* of the call in the function that made it; 0: not known */
 };
 
 struct trace_calls {

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /* Activities as a consumer of the recorder. */
 #include "recorder/consumer.h"
+#include "recorder/session.h"
 
 #include "activity/trace/python.h"
+#include "activity/windows/record.h"
 #include "activity/windows/windows.h"
 #include "base/mem.h"
 
@@ -11,6 +13,8 @@
 struct state {
 	struct activities *activities;
 	struct control_page *page;
+	bool terminal;
+	uint64_t said; /* activities, when they were last reported, + 1 */
 };
 
 static void publish_written(struct state *s)
@@ -25,11 +29,13 @@ static int open_activities(const struct recorder_session *session, struct consum
 
 	(void)err;
 	s->page = session->page;
+	s->terminal = session->terminal;
 	s->activities = activities_new();
 	trace_python_ask_through(&s->page->access_denied_pid);
 	publish_written(s);
 	out->state = s;
 	out->listener = s->activities;
+	out->base = session->page->record.on ? &activities_base : NULL;
 	return 0;
 }
 
@@ -64,6 +70,48 @@ static bool is_writing(void *state)
 	return activities_are_writing(((struct state *)state)->activities);
 }
 
+/* `sonde record`: where the time of the devices went. */
+static void add_shares(const struct record_totals *t, struct buf *text)
+{
+	uint64_t all = 0;
+
+	for (unsigned p = 0; p < SPLIT_PARTS; p++)
+		all += t->part_ns[p];
+	if (!all)
+		return;
+	double percent = 100.0 / (double)all;
+	buf_addf(text,
+		 "sonde record: devices were busy %.0f %% of the time: %.0f %% compute, %.0f %% "
+		 "communication and %.0f %% copies that nothing hides.\n",
+		 percent * (double)(all - t->part_ns[SPLIT_IDLE]),
+		 percent * (double)t->part_ns[SPLIT_COMPUTE],
+		 percent * (double)t->part_ns[SPLIT_COMM],
+		 percent * (double)t->part_ns[SPLIT_COPY]);
+}
+
+static void report(void *state, const struct consumer_report *now)
+{
+	const struct record_totals *t = record_totals();
+	struct state *s = state;
+	struct buf text = {0};
+
+	if (!s->page->record.on || !s->page->record.kinds || s->said == t->activities + 1 ||
+	    now->removed)
+		return;
+	s->said = t->activities + 1;
+	if (!t->activities && !now->running)
+		buf_addf(&text, "sonde record: no work of a device was reported%s.\n",
+			 t->windows ? "" : ": no process has used one with MSPTI or CUPTI");
+	else
+		add_shares(t, &text);
+	if (t->lost)
+		buf_addf(&text, "sonde record: %llu activities of devices were lost.\n",
+			 (unsigned long long)t->lost);
+	if (text.len)
+		session_say(s->page, s->terminal, &text, t->lost != 0);
+	buf_release(&text);
+}
+
 const struct consumer_ops activity_consumer = {
 	.name = "activity",
 	.stream = &activities_stream,
@@ -73,4 +121,5 @@ const struct consumer_ops activity_consumer = {
 	.is_urgent = is_tracing,
 	.flush = flush,
 	.is_flushing = is_writing,
+	.report = report,
 };

@@ -42,6 +42,8 @@ static const struct window_ops *find_ops(const struct window *w)
 {
 	if (w->kind == REQUEST_TRACE)
 		return &window_trace;
+	if (w->monitor.record)
+		return &window_recorded;
 	return w->monitor.format == REQUEST_METRICS ? &window_metrics : &window_file;
 }
 
@@ -101,19 +103,22 @@ void process_open_window(struct process *p, const struct window *w)
 	p->windows = f;
 	p->nwindows++;
 	int r = read_request(&f->w, &err);
+	if (r == 0 && p->reader && !f->w.monitor.record)
+		r = -ENOTSUP;
 	if (r == 0) {
-		f->w.ops = find_ops(&f->w);
+		f->w.ops = p->reader ? p->reader : find_ops(&f->w);
+		f->w.state = p->reader_arg;
 		set_filter(f);
 		r = f->w.ops->open(&f->w, &err);
 	}
-	if (r == 0 && f->w.kind == REQUEST_MONITOR) {
+	if (r == 0 && f->w.kind == REQUEST_MONITOR && !p->reader) {
 		set_daemon(p, &f->w);
 		f->top = top_new(&f->w);
 	}
 	f->failed = r < 0;
 	if (!f->failed && f->w.ops->record)
 		replay_places(p, &f->w);
-	if (f->failed && !p->refused++)
+	if (f->failed && !p->reader && !p->refused++)
 		log_err("process %u: a window of its monitor writes nothing: %s", p->pid, err.text);
 }
 
@@ -138,7 +143,8 @@ void process_change_window(struct process *p, struct open_window *f)
 		next.monitor.interval_s = f->w.monitor.interval_s;
 	free(f->w.text);
 	f->w = next;
-	set_daemon(p, &f->w);
+	if (!p->reader)
+		set_daemon(p, &f->w);
 	set_filter(f);
 	if (f->w.ops->change)
 		f->w.ops->change(&f->w);
@@ -172,7 +178,8 @@ void process_close_window(struct process *p, struct open_window *f, bool killed)
 			top_end(f->top, clock_mono_ns(), f->w.to);
 		top_free(f->top);
 	}
-	log_counts(f);
+	if (!p->reader)
+		log_counts(f);
 	marks_release(&f->marks);
 	open_window_reset_filter(f);
 	free(f->w.text);

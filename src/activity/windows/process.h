@@ -58,6 +58,8 @@ struct process {
 	bool groups_whole; /* the next piece begins another text */
 	struct buf places; /* records REC_PYTHON */
 	struct senders *senders; /* of all processes */
+	const struct window_ops *reader; /* NULL, or who reads a recording */
+	void *reader_arg;
 	struct buf ahead; /* records REC_ACTIVITY: a window that goes on here has not come yet */
 	uint64_t too_many_ahead; /* for which there was no room */
 	struct attribution *attribution; /* NULL: no window wants it */

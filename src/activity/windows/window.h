@@ -37,7 +37,7 @@ struct window {
 	uint64_t written; /* and how many of them nobody can take from this window any more */
 	bool killed; /* the process has ended without closing it */
 	const struct window_ops *ops;
-	void *state; /* of the ops */
+	void *state; /* of the ops; where a recording is read the reader's, before open() */
 	struct texts *names; /* of the process; see window_name() */
 	struct sender *to; /* activity/live/daemon_queue.h: the daemon of a monitor; NULL: none */
 };
@@ -74,6 +74,7 @@ const char *window_name(struct window *w, uint64_t hash);
 
 extern const struct window_ops window_metrics; /* activity/live/metrics.c: to the daemon */
 extern const struct window_ops window_file; /* activity/windows/file.c: DB or Jsonl */
+extern const struct window_ops window_recorded; /* activity/windows/record.c: `sonde record` */
 extern const struct window_ops window_trace; /* activity/trace/trace.c: nputrace */
 bool window_trace_writes(void); /* something that has closed is not in its files yet */
 void window_trace_wait(void); /* until all that has closed is in its files */

@@ -31,7 +31,9 @@ struct activities {
 	struct hmap procs; /* number -> struct process */
 	struct process *first; /* the same as a list */
 	struct process *last_used;
-	struct senders *senders;
+	struct senders *senders; /* NULL: a recording is read, for */
+	const struct window_ops *reader;
+	void *reader_arg;
 	uint64_t seen;
 };
 
@@ -40,6 +42,15 @@ struct activities *activities_new(void)
 	struct activities *a = xcalloc(1, sizeof(*a));
 
 	a->senders = senders_new();
+	return a;
+}
+
+struct activities *activities_new_reader(const struct window_ops *ops, void *arg)
+{
+	struct activities *a = xcalloc(1, sizeof(*a));
+
+	a->reader = ops;
+	a->reader_arg = arg;
 	return a;
 }
 
@@ -170,9 +181,11 @@ void activities_free(struct activities *a)
 		return;
 	while (a->first)
 		forget_proc(a, a->first);
-	window_trace_wait();
 	hmap_release(&a->procs);
-	senders_free(a->senders);
+	if (a->senders) {
+		window_trace_wait();
+		senders_free(a->senders);
+	}
 	free(a);
 }
 
@@ -437,9 +450,11 @@ static void on_proc(void *arg, const struct frame_proc *frame)
 	struct process *p = xcalloc(1, sizeof(*p));
 	p->number = frame->proc;
 	p->pid = frame->pid;
-	p->shown_pid = frame->shown_pid;
+	p->shown_pid = a->reader ? 0 : frame->shown_pid;
 	p->groups_whole = true;
 	p->senders = a->senders;
+	p->reader = a->reader;
+	p->reader_arg = a->reader_arg;
 	p->next = a->first;
 	a->first = p;
 	hmap_put_ptr(&a->procs, p->number, p);
@@ -578,5 +593,6 @@ void activities_flush(struct activities *a)
 		for (struct open_window *f = p->windows; f; f = f->next)
 			if (!f->failed && f->w.ops->flush)
 				f->w.ops->flush(&f->w);
-	senders_flush(a->senders, FLUSH_NS);
+	if (a->senders)
+		senders_flush(a->senders, FLUSH_NS);
 }

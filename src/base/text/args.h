@@ -164,6 +164,9 @@ const char *args_nearest(const char *word, size_t len, const char *const *names)
 
 /* The text of --help, wrapped at `width` columns. */
 void args_help(const struct args_spec *spec, unsigned width, struct buf *out);
+/* Parts of it. */
+void args_help_options(const struct args_spec *spec, unsigned width, struct buf *out);
+void args_help_examples(const struct args_spec *spec, struct buf *out);
 
 /* Columns of the terminal behind fd, within reason; 80 when it is none. */
 unsigned args_width(int fd);

@@ -121,6 +121,12 @@ void args_help(const struct args_spec *spec, unsigned width, struct buf *out)
 	buf_add_str(out, "\nUsage:\n");
 	for (int i = 0; spec->usage[i]; i++)
 		buf_addf(out, "  %s %s\n", spec->name, spec->usage[i]);
+	args_help_options(spec, width, out);
+	args_help_examples(spec, out);
+}
+
+void args_help_options(const struct args_spec *spec, unsigned width, struct buf *out)
+{
 	for (const struct opt *o = spec->options; o && o->name; o++) {
 		if (o->hidden)
 			continue;
@@ -128,6 +134,10 @@ void args_help(const struct args_spec *spec, unsigned width, struct buf *out)
 			buf_addf(out, "\n%s:\n", o->group);
 		help_option(o, width, out);
 	}
+}
+
+void args_help_examples(const struct args_spec *spec, struct buf *out)
+{
 	if (!spec->examples)
 		return;
 	buf_add_str(out, "\nExamples:\n");

@@ -7,13 +7,15 @@
 #include "activity/read/convert.h"
 #include "activity/read/read.h"
 #include "activity/read/totals.h"
+#include "activity/show/show.h"
 #include "activity/steps/files.h"
 #include "base/clock.h"
 #include "base/fs.h"
 #include "base/mem.h"
 #include "base/text/number_words.h"
-#include "cli/activity/show.h"
 #include "cli/command.h"
+#include "cli/host_path.h"
+#include "cli/record/finish.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -83,6 +85,8 @@ static int activity_show_run(const struct command *cmd, int argc, char **argv)
 	struct err err = {0};
 	int status = command_parse(cmd, &a, argc, argv);
 
+	for (int i = 0; status < 0 && i < a.nwords; i++)
+		record_finish_killed(cmd, a.words[i]);
 	if (status < 0)
 		status = activity_paths_find(&p, a.words, a.nwords, &err) < 0
 				 ? command_fail(cmd, &err, EXIT_FAILED)
@@ -268,6 +272,8 @@ static int activity_export_run(const struct command *cmd, int argc, char **argv)
 		status = command_fail(cmd, &err, EXIT_USAGE);
 	}
 	if (status < 0) {
+		for (int i = 0; i < a.nwords; i++)
+			record_finish_killed(cmd, a.words[i]);
 		int r = activity_paths_find(&p, a.words, a.nwords, &err);
 
 		if (r == 0)
@@ -287,17 +293,40 @@ struct summary_options {
 	bool json;
 };
 
-static int summarize(const struct command *cmd, const char *dir, const struct summary_options *o)
+/* Who has made the file has not looked at the hosts. */
+static void add_advice(struct split_job *j, const struct args *a)
+{
+	struct buf line = {0};
+
+	for (size_t i = 0; i < j->nranks; i++)
+		if (j->ranks[i]->idle.looked)
+			return;
+	buf_add_str(&line, "Why devices idle: sonde timeline --explain");
+	for (int i = 0; i < a->nwords; i++)
+		buf_addf(&line, " %s", a->words[i]);
+	split_job_note(j, buf_str(&line));
+	buf_release(&line);
+}
+
+static int summarize(const struct command *cmd, const struct args *a,
+		     const struct summary_options *o)
 {
 	struct split_job job = {0};
 	struct buf text = {0};
 	struct err err = {0};
 	int status;
 
-	if (split_job_read(&job, dir, o->request, &err) < 0) {
-		split_job_release(&job);
-		return command_fail(cmd, &err, EXIT_FAILED);
+	for (int i = 0; i < a->nwords; i++) {
+		struct host_path p = host_path_read(a->words[i]);
+
+		if (!o->request)
+			record_finish_killed(cmd, p.path);
+		if (split_job_add_host(&job, p.host, p.path, o->request, &err) < 0) {
+			split_job_release(&job);
+			return command_fail(cmd, &err, EXIT_FAILED);
+		}
 	}
+	add_advice(&job, a);
 	split_job_judge(&job);
 	if (o->json) {
 		status = command_print_json(cmd, split_job_json(&job));
@@ -317,7 +346,7 @@ static int activity_summary_run(const struct command *cmd, int argc, char **argv
 
 	int status = command_parse(cmd, &a, argc, argv);
 	if (status < 0)
-		status = summarize(cmd, a.words[0], &o);
+		status = summarize(cmd, &a, &o);
 	args_release(&a);
 	return status;
 }
@@ -420,11 +449,12 @@ static const struct opt summary_option_rows[] = {
 	OPT_END,
 };
 
-static const char *const summary_usage[] = {"[options] <directory>", NULL};
+static const char *const summary_usage[] = {"[options] [HOST=]DIRECTORY…", NULL};
 
 static const struct args_example summary_examples[] = {
 	{"the newest trace below a --log-file of nputrace", "sonde activity summary /tmp/trace"},
 	{"one rank of it", "sonde activity summary /tmp/trace/node0_4711_20260131120000123_sonde"},
+	{"of two hosts", "sonde activity summary node1=/data/node1/trace node2=/data/node2/trace"},
 	{"which rank is slowest, for a program",
 	 "sonde activity summary --json /tmp/trace | jq .slowest"},
 	{NULL, NULL},
@@ -433,22 +463,26 @@ static const struct args_example summary_examples[] = {
 const struct command cmd_activity_summary = {
 	.name = "activity summary",
 	.spec = {.name = "sonde activity summary",
-		 .summary = "where the time of traced steps went, of all ranks",
+		 .summary =
+			 "where the time of traced steps went, of all ranks, and why devices idle",
 		 .description =
 			 "Shows from the traces that nputrace has left, of all ranks together, "
 			 "where the time of a step goes: compute, communication that no compute "
 			 "hides, copies, idle; how much of the communication overlaps with "
-			 "compute; "
+			 "compute; why devices idle, with --with-stack by the Python of their "
+			 "hosts; "
 			 "which rank is slowest, by how much and in what; and which kernels took "
 			 "the time. Ranks that have left no trace come first, with where the "
-			 "others stand: in a hang, those wait for them. The directory is the "
+			 "others stand: in a hang, those wait for them. A directory is the "
 			 "--log-file of nputrace, or that of one "
-			 "rank below it. With --analyse the same is left there as "
+			 "rank below it; name one of each host if they have no common file system. "
+			 "For other traces there is 'sonde timeline --explain'. With --analyse the "
+			 "same is left there as "
 			 "summary_<request>.txt and .json.",
 		 .usage = summary_usage,
 		 .options = summary_option_rows,
 		 .examples = summary_examples,
 		 .min_words = 1,
-		 .max_words = 1},
+		 .max_words = -1},
 	.run = activity_summary_run,
 };

@@ -176,6 +176,7 @@ static int request_trace(struct ctl *c, void *options)
 				   : "it starts after the next poll (every 5 s) and 5 s of "
 				     "warm-up, and the files appear some seconds after its end",
 		.file = add_file,
+		.log_file = o->config.log_file,
 		.wait = o->wait,
 		.wait_for = WAIT_FILES,
 		.duration_ms = o->config.iterations > 0 ? 0 : trace_ms(o),

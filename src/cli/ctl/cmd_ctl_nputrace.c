@@ -100,6 +100,7 @@ static int request_trace(struct ctl *c, const struct nputrace_options *o)
 		.each = "starts at its next poll (within 2 s); 'status' goes through Ready and "
 			"Running and back to Idle",
 		.file = add_file,
+		.log_file = o->config.log_file,
 		.wait = o->wait,
 		.wait_for = WAIT_FILES,
 		.duration_ms = o->config.iterations > 0 ? 0 : o->config.duration_ms,

@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 
+#include "cli/ctl/clocks.h"
 #include "cli/ctl/values.h"
 
 /* --- why nothing was triggered --- */
@@ -443,6 +444,7 @@ static int send_and_print(struct run *r, struct err *err)
 	struct client_group *g = &r->c->group;
 	int status = EXIT_DONE;
 
+	ctl_clocks_keep(r->c, r->o->log_file);
 	if ((waits && wait_begin(&r->w, g, r->q, err) < 0) ||
 	    profiler_request_send(g, r->q, &r->r, err) < 0)
 		return ctl_fail(r->c, err, EXIT_FAILED);
@@ -451,6 +453,8 @@ static int send_and_print(struct run *r, struct err *err)
 	g->progress = NULL; /* there are many rounds */
 	if (waits && status == EXIT_DONE && wait_run(&r->w, g, r->q, &r->r, err) < 0)
 		return ctl_fail(r->c, err, EXIT_FAILED);
+	if (waits && status == EXIT_DONE)
+		ctl_clocks_keep(r->c, r->o->log_file);
 	if (json)
 		status = print_outcomes(r);
 	else if (waits && status == EXIT_DONE)

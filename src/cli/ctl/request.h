@@ -43,6 +43,8 @@ struct ctl_request {
 	/* Adds the path that a process will write; NULL: they write none. */
 	void (*file)(const void *options, const struct host_entry *host, int64_t pid,
 		     struct buf *out);
+	/* Where traces go: the clocks of several hosts are kept beside it; NULL: nowhere. */
+	const char *log_file;
 	struct ctl_wait wait;
 	enum wait_for wait_for;
 	uint64_t duration_ms; /* of a trace by time; 0: by steps */

@@ -160,7 +160,9 @@ const struct command cmd_daemon = {
 	.spec = {.name = "dynolog",
 		 .summary = "serve the jobs of this node: traces on demand, metrics",
 		 .description =
-			 "The node daemon, also `sonde daemon`: one process for each node. Jobs of "
+			 "The node daemon, called `sonde daemon` or `dynolog`: one process for "
+			 "each "
+			 "node. Jobs of "
 			 "PyTorch, torch_npu and MindSpore "
 			 "register with it; `dyno` or `sonde ctl` ask it, here or from another "
 			 "host, to have them traced or monitored. It also samples metrics of the "

@@ -102,7 +102,7 @@ static int monitor_run(const struct command *cmd, int argc, char **argv)
 		status = command_fail(cmd, &err, EXIT_USAGE);
 		goto out;
 	}
-	if (launch_monitor_environment(m.o.mspti, &m.env, &err) < 0)
+	if (launch_monitor_environment(m.o.mspti, true, &m.env, &err) < 0)
 		status = command_fail(cmd, &err, EXIT_FAILED);
 	else
 		status = m.o.print_env ? print_env(&m) : run_program(&m, a.words);

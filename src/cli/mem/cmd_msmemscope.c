@@ -168,6 +168,8 @@ static void warn_of_program(struct job *j)
 	enum mem_program kind = launch_program_kind(buf_str(&j->program));
 
 	j->options.config.program = kind;
+	j->options.config.machine =
+		launch_look_at_machine("/dev", getenv("LD_LIBRARY_PATH"), "/etc/ld.so.cache");
 	keep_command(j);
 	if (kind == MEM_PROGRAM_STATIC)
 		args_notice(&j->args,
@@ -201,7 +203,7 @@ static int run_program(struct job *j)
 				   &err);
 	buf_release(&lib_dir);
 	if (r == 0)
-		r = launch_recording(&j->options.config, &j->dir, &err);
+		r = launch_recording(&j->options.config, NULL, &j->dir, &err);
 	if (r == 0)
 		r = launch_set_environment(buf_str(&j->dir), buf_str(&j->preload), &err);
 	if (r < 0) {

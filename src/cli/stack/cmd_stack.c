@@ -244,9 +244,10 @@ static void add_plan(const struct stack_command *c, struct buf *out)
 		buf_addf(out, "processes of cgroup or container '%s'\n", o->cgroups.list[i]);
 	if (o->all_python)
 		buf_add_str(out, "processes: all that run Python\n");
-	buf_addf(out, "interval: %g s\nthreads: %s\noutput: %s (%s)\nlog: %s.log\n",
-		 (double)o->interval_ns / 1e9, o->all_threads ? "all" : "MainThread", o->output,
-		 formats[o->format], o->output);
+	buf_addf(out, "interval: %g s\nthreads: %s%s%s\noutput: %s (%s)\nlog: %s.log\n",
+		 (double)o->interval_ns / 1e9, o->all_threads ? "all" : "MainThread",
+		 o->moments.gil ? ", with the GIL" : "", o->moments.running ? ", running" : "",
+		 o->output, formats[o->format], o->output);
 	if (o->duration_ns)
 		buf_addf(out, "duration: %g s\n", (double)o->duration_ns / 1e9);
 	if (c->o.detach)
@@ -443,6 +444,8 @@ static int stack_run(const struct command *cmd, int argc, char **argv)
 	/* under its other name, where main() has not searched for a second word */
 	if (argc && !strcmp(argv[0], "run"))
 		return run_either(&cmd_stack_run, argc - 1, argv + 1, true);
+	if (argc && !strcmp(argv[0], "live"))
+		return cmd_stack_live.run(&cmd_stack_live, argc - 1, argv + 1);
 	return run_either(cmd, argc, argv, false);
 }
 

@@ -153,6 +153,11 @@ const struct opt stack_option_rows[] = {
 		      "Stop after this time.", .letters = "d"),
 	OPTION_FLAG("all-threads", AT(s.all_threads),
 		    "Sample all Python threads, not only MainThread."),
+	OPTION_FLAG("gil", AT(s.moments.gil),
+		    "Only stacks of threads that have the GIL. Free-threaded Pythons have none."),
+	OPTION_FLAG("running", AT(s.moments.running),
+		    "Only stacks of threads that are on a processor or wait for one, and not of "
+		    "those that sleep in the kernel. A system call per thread more."),
 	OPTION_FLAG("native", AT(s.native),
 		    "Functions of C and C++ between those of Python. Each sampled thread is "
 		    "stopped for a moment every time."),

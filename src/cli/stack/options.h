@@ -10,6 +10,7 @@
 #include <stddef.h>
 
 #include "cli/command.h"
+#include "cli/stack/seconds.h"
 #include "sampler/session/options.h"
 
 struct stack_command_options {
@@ -34,11 +35,6 @@ void stack_command_options_release(struct stack_command_options *c);
 int stack_command_options_complete(struct stack_command_options *c, struct args *a,
 				   struct err *err);
 
-/* "0.1", "60", "1e-3", "5ms", "200us", "2m", "1.5h": seconds unless a unit is behind it. */
-bool stack_seconds(const char *text, uint64_t *out_ns);
-
-/* opt.parse: sets the uint64_t at opt.offset to nanoseconds. opt.min: least, in microseconds. */
-int stack_parse_seconds(struct args *a, const struct opt *opt, const char *value, struct err *err);
 /* opt.parse: adds the pids of a comma list to the struct stack_pids at opt.offset, each once. */
 int stack_parse_pids(struct args *a, const struct opt *opt, const char *value, struct err *err);
 /* opt.parse: adds the text to the struct stack_texts at opt.offset. */

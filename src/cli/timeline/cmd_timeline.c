@@ -8,13 +8,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/containers/intern.h"
 #include "base/fs.h"
 #include "base/mem.h"
 #include "base/text/number_read.h"
 #include "base/text/number_words.h"
 #include "base/text/printable.h"
 #include "cli/command.h"
+#include "cli/host_path.h"
+#include "cli/record/finish.h"
+#include "timeline/clocks.h"
+#include "timeline/explain.h"
 #include "timeline/timeline.h"
 
 #define RANKS_MAX (1u << 20)
@@ -23,7 +26,8 @@ struct timeline_command {
 	unsigned format;
 	const char *output;
 	const char *from, *to, *ranks, *steps;
-	bool json;
+	bool json, explain;
+	unsigned top;
 };
 
 static const char *const formats[] = {"perfetto", "json", NULL};
@@ -100,20 +104,11 @@ static bool is_gzip_name(const char *path)
 	return n > 3 && !strcmp(path + n - 3, ".gz");
 }
 
-/* "node5=/data/node5": what lies there is of that host. A path that exists is a path. */
 static struct timeline_source read_source(const char *word)
 {
-	const char *equals = strchr(word, '=');
-	struct stat st;
+	struct host_path p = host_path_read(word);
 
-	if (!equals || equals == word || memchr(word, '/', (size_t)(equals - word)) ||
-	    stat(word, &st) == 0)
-		return (struct timeline_source){NULL, word};
-	struct buf name = {0};
-	text_add_printable(&name, word, (size_t)(equals - word));
-	struct timeline_source s = {intern(name.data, name.len), equals + 1};
-	buf_release(&name);
-	return s;
+	return (struct timeline_source){p.host, p.path};
 }
 
 /* Before the output is replaced. */
@@ -147,16 +142,53 @@ static void print_notes(const struct command *cmd, struct buf *notes)
 	buf_release(&text);
 }
 
-static json_t *counts_json(const struct timeline_command *o, const struct timeline_counts *c)
+static json_t *counts_json(const struct timeline_command *o, const struct timeline_counts *c,
+			   const struct timeline_clocks *clocks)
 {
-	return json_pack("{s:s, s:s, s:I, s:i, s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}",
-			 "output", o->output, "format", formats[o->format], "bytes",
-			 (json_int_t)c->bytes, "processes", (int)c->processes, "tracks",
-			 (int)c->tracks, "slices", (json_int_t)c->slices, "instants",
-			 (json_int_t)c->instants, "counters", (json_int_t)c->counters, "arrows",
-			 (json_int_t)c->arrows, "outside", (json_int_t)c->outside, "left_out",
-			 (json_int_t)c->left_out, "first_ns", (json_int_t)c->first_ns, "last_ns",
-			 (json_int_t)c->last_ns);
+	json_t *hosts = timeline_clocks_json(clocks);
+	json_t *all = json_pack("{s:s, s:s, s:I, s:i, s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}",
+				"output", o->output, "format", formats[o->format], "bytes",
+				(json_int_t)c->bytes, "processes", (int)c->processes, "tracks",
+				(int)c->tracks, "slices", (json_int_t)c->slices, "instants",
+				(json_int_t)c->instants, "counters", (json_int_t)c->counters,
+				"arrows", (json_int_t)c->arrows, "outside", (json_int_t)c->outside,
+				"left_out", (json_int_t)c->left_out, "first_ns",
+				(json_int_t)c->first_ns, "last_ns", (json_int_t)c->last_ns);
+	int64_t bound = hosts ? timeline_clocks_bound(clocks) : 0;
+	json_object_set_new(all, "order_known_from_ns",
+			    bound >= 0 ? json_integer(bound) : json_null());
+	json_object_set_new(all, "hosts", hosts ? hosts : json_array());
+	return all;
+}
+
+/* Of several hosts: whose clock it is, and what cannot be said because of that. */
+static void print_clocks(const struct timeline_clocks *clocks)
+{
+	size_t n;
+	const struct timeline_clock *list = timeline_clocks_list(clocks, &n);
+	int64_t bound = timeline_clocks_bound(clocks);
+	struct buf t = {0};
+
+	if (n < 2)
+		return;
+	buf_addf(&t, "sonde timeline: %zu hosts on the clock of %s\n", n, list[0].host);
+	for (size_t i = 1; i < n; i++) {
+		buf_addf(&t, "sonde timeline: %s: ", list[i].host);
+		timeline_clock_words(&list[i], &t);
+		if (list[i].known)
+			buf_addf(&t, " (%s)", timeline_clock_from(&list[i]));
+		buf_add_char(&t, '\n');
+	}
+	if (bound >= 0)
+		buf_addf(&t,
+			 "sonde timeline: the order of events of two hosts that are less than "
+			 "%.3f ms apart is not known\n",
+			 (double)bound / 1e6);
+	else
+		buf_add_str(&t, "sonde timeline: the order of events of hosts whose clock is not "
+				"known is not known; `sonde ctl clocks -o FILE` measures clocks\n");
+	fputs(buf_str(&t), stderr);
+	buf_release(&t);
 }
 
 static void print_counts(const struct timeline_command *o, const struct timeline_counts *c)
@@ -208,6 +240,7 @@ static int find_steps(const struct args *a, struct timeline_options *t, struct e
 	int r;
 
 	all.path = "/dev/null";
+	all.explain = NULL;
 	all.json = all.gzip = false;
 	r = timeline_new(&all, &timeline, err);
 	if (r < 0)
@@ -261,6 +294,73 @@ static int end_file(const char *output, char *part, int r, struct err *err)
 	return r;
 }
 
+/* The explanation, and what was written if a file was asked for. */
+static int print_explained(const struct command *cmd, const struct timeline_command *o,
+			   const struct timeline_counts *c, const struct timeline_options *t,
+			   const struct split_job *job)
+{
+	struct buf text = {0};
+	json_t *json;
+	int status;
+
+	if (o->json) {
+		json = split_job_json(job);
+		json_object_set_new(json, "written",
+				    o->output ? counts_json(o, c, t->clocks) : json_null());
+		return command_print_json(cmd, json);
+	}
+	split_job_text(job, o->top, &text);
+	status = command_print(cmd, &text);
+	buf_release(&text);
+	if (o->output)
+		print_counts(o, c);
+	return status;
+}
+
+static int print_answer(const struct command *cmd, const struct timeline_command *o,
+			const struct timeline_counts *c, const struct timeline_options *t)
+{
+	struct split_job job = {0};
+	struct err err = {0};
+	int status;
+
+	if (!o->json)
+		print_clocks(t->clocks);
+	if (!t->explain) {
+		if (o->json)
+			return command_print_json(cmd, counts_json(o, c, t->clocks));
+		print_counts(o, c);
+		return EXIT_DONE;
+	}
+	if (explain_finish(t->explain, &job)) {
+		status = print_explained(cmd, o, c, t, &job);
+	} else {
+		err_set(&err, -ENODATA,
+			"no work of a device is in these files: --explain needs kernels, from "
+			"`dyno nputrace`, `dyno gputrace` or `dyno npu-monitor --log-file`");
+		status = command_fail(cmd, &err, EXIT_FAILED);
+	}
+	split_job_release(&job);
+	return status;
+}
+
+/* Which hosts there are, and how far their clocks are apart. */
+static int find_clocks(const struct args *a, struct timeline_options *t, struct timeline_clocks *c,
+		       struct buf *notes, struct err *err)
+{
+	int r = 0;
+
+	for (int i = 0; i < a->nwords && r == 0; i++) {
+		struct timeline_source s = read_source(a->words[i]);
+
+		r = timeline_clocks_add(c, &s, err);
+	}
+	if (r == 0)
+		r = timeline_clocks_solve(c, t->path, notes, err);
+	t->clocks = c;
+	return r;
+}
+
 static int write_timeline(const struct command *cmd, struct args *a, struct timeline_command *o,
 			  struct timeline_options *t)
 {
@@ -268,17 +368,27 @@ static int write_timeline(const struct command *cmd, struct args *a, struct time
 	struct timeline *timeline;
 	struct buf notes = {0};
 	struct err err = {0}, closed = {0};
+	struct timeline_clocks *clocks = timeline_clocks_new();
 	char *part = NULL;
 	int r = check_sources(a, &err);
 
+	for (int i = 0; r == 0 && i < a->nwords; i++)
+		record_finish_killed(cmd, read_source(a->words[i]).path);
+	if (r == 0)
+		r = find_clocks(a, t, clocks, &notes, &err);
 	if (r == 0 && t->last_step)
 		r = find_steps(a, t, &err);
-	if (r == 0)
+	if (r == 0 && o->output)
 		r = begin_file(o->output, t, &part, &err);
+	if (r == 0 && o->explain)
+		t->explain = explain_new(t->from_ns, t->to_ns);
 	if (r == 0)
 		r = timeline_new(t, &timeline, &err);
 	if (r < 0) {
 		free(part);
+		explain_free(t->explain);
+		buf_release(&notes);
+		timeline_clocks_free(clocks);
 		return command_fail(cmd, &err, EXIT_FAILED);
 	}
 	r = read_sources(a, timeline, &notes, &err);
@@ -295,17 +405,20 @@ static int write_timeline(const struct command *cmd, struct args *a, struct time
 	r = end_file(o->output, part, r, &err);
 	print_notes(cmd, &notes);
 	buf_release(&notes);
-	if (r < 0)
-		return command_fail(cmd, &err, EXIT_FAILED);
-	if (o->json)
-		return command_print_json(cmd, counts_json(o, &counts));
-	print_counts(o, &counts);
-	return EXIT_DONE;
+	int status;
+	if (r < 0) {
+		explain_free(t->explain);
+		status = command_fail(cmd, &err, EXIT_FAILED);
+	} else {
+		status = print_answer(cmd, o, &counts, t);
+	}
+	timeline_clocks_free(clocks);
+	return status;
 }
 
 static int timeline_run(const struct command *cmd, int argc, char **argv)
 {
-	struct timeline_command o = {0};
+	struct timeline_command o = {.top = 10};
 	struct timeline_options t = {0};
 	struct args a = {.target = &o};
 	struct err err = {0};
@@ -313,11 +426,11 @@ static int timeline_run(const struct command *cmd, int argc, char **argv)
 	int status = command_parse(cmd, &a, argc, argv);
 
 	if (status < 0) {
-		if (!o.output)
+		if (!o.output && !o.explain)
 			o.output = o.format ? "timeline.json" : "timeline.pftrace";
-		t.path = o.output;
+		t.path = o.output ? o.output : "/dev/null";
 		t.json = o.format == 1;
-		t.gzip = is_gzip_name(o.output);
+		t.gzip = is_gzip_name(t.path);
 		if (read_time("from", o.from, &t.from_ns, &err) < 0 ||
 		    read_time("to", o.to, &t.to_ns, &err) < 0 ||
 		    (o.steps && read_steps(o.steps, &t, &err) < 0) ||
@@ -352,10 +465,17 @@ static const struct opt options[] = {
 	 .help = "Form of the file: perfetto (protobuf: small, and quick to open), or json (a "
 		 "Chrome trace, which "
 		 "HTA, TensorBoard and chrome://tracing read)."},
+	{.name = "explain",
+	 .kind = OPT_FLAG,
+	 .offset = offsetof(struct timeline_command, explain),
+	 .help = "Say where the time goes: compute, communication, copies, and why devices idle: "
+		 "what the Python of their hosts does meanwhile. A file is written only with "
+		 "--output."},
+	COMMAND_TOP_OPTION(struct timeline_command, "With --explain: lines of a table."),
 	{.name = "json",
 	 .kind = OPT_FLAG,
 	 .offset = offsetof(struct timeline_command, json),
-	 .help = "Print what was written as JSON."},
+	 .help = "Print what was written, or the explanation, as JSON."},
 	{.group = "What is shown",
 	 .name = "ranks",
 	 .kind = OPT_TEXT,
@@ -388,6 +508,7 @@ static const struct args_example examples[] = {
 	{"memory of a recording and the kernels of a monitor",
 	 "sonde timeline memscopeDumpResults /tmp/monitor"},
 	{"with a trace of PyTorch's profiler", "sonde timeline rec/ kineto_rank0.json"},
+	{"why devices idle", "sonde timeline --explain /tmp/trace"},
 	{"of two hosts", "sonde timeline -o job.pftrace node1=/data/node1 node2=/data/node2"},
 	{NULL, NULL},
 };
@@ -396,7 +517,8 @@ const struct command cmd_timeline = {
 	.name = "timeline",
 	.page = "sonde-timeline",
 	.spec = {.name = "sonde timeline",
-		 .summary = "memory, kernels, calls, marks and stacks of all ranks in one timeline",
+		 .summary = "put all that was recorded into one timeline; --explain says why "
+			    "devices idle",
 		 .description =
 			 "Merges what was recorded into one file for ui.perfetto.dev: memory "
 			 "recordings and dumps (a counter for each pool, steps, marks, out of "
@@ -405,7 +527,10 @@ const struct command cmd_timeline = {
 			 "`dyno nputrace` and `gputrace`, of `sonde stack` and of PyTorch's "
 			 "profiler. A PATH is such a file, or a directory that is searched for "
 			 "them. Times are those of the wall clock, which all files of a host "
-			 "share; between hosts they are as exact as their clocks agree.",
+			 "share. Several hosts are put on the clock of the first one, as far as "
+			 "round "
+			 "trips (`sonde ctl clocks`) and collectives tell; the answer states the "
+			 "bound of that.",
 		 .usage = usage,
 		 .options = options,
 		 .examples = examples,

@@ -237,9 +237,9 @@ void top_text_tables(const struct top_model *m, const struct ctl *c, const struc
 		buf_add_char(out, '\n');
 		add_ranks(m, c, d, &ranks, out);
 	}
-	if (*v->filter && !kernels.n && !ranks.n) {
+	if (*v->filter.text && !kernels.n && !ranks.n) {
 		buf_add_str(out, "\nNothing here has '");
-		text_add_printable(out, v->filter, strlen(v->filter));
+		text_add_printable(out, v->filter.text, strlen(v->filter.text));
 		buf_add_str(out, "' in its name.\n");
 	}
 	free(kernels.order);

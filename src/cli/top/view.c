@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "base/text/printable.h"
 #include "cli/screen.h"
 
 const char *const top_sorts[] = {"time", "calls", "mean", "p99", "change", "name", NULL};
@@ -82,7 +81,7 @@ size_t *top_view_kernels(const struct top_view *v, const struct top_model *m, si
 	for (size_t i = 0; i < m->nlines; i++) {
 		const struct top_line *l = &m->lines[i];
 
-		if (has_part(l->name, v->filter) || has_part(l->kind, v->filter))
+		if (has_part(l->name, v->filter.text) || has_part(l->kind, v->filter.text))
 			items[n++] = (struct item){i, kernel_value(l, sort),
 						   sort == BY_NAME ? l->name : NULL};
 	}
@@ -114,8 +113,10 @@ static bool is_rank_shown(const struct top_view *v, const struct top_process *p,
 
 	snprintf(rank, sizeof(rank), "%lld", (long long)p->rank);
 	snprintf(pid, sizeof(pid), "%lld", (long long)p->pid);
-	return !*v->filter || !strcmp(rank, v->filter) || !strcmp(pid, v->filter) ||
-	       has_part(host, v->filter) || (p->top_name && has_part(p->top_name, v->filter));
+	const char *filter = v->filter.text;
+
+	return !*filter || !strcmp(rank, filter) || !strcmp(pid, filter) ||
+	       has_part(host, filter) || (p->top_name && has_part(p->top_name, filter));
 }
 
 size_t *top_view_ranks(const struct top_view *v, const struct top_model *m, const struct ctl *c,
@@ -141,51 +142,6 @@ static enum top_table focus_of(const struct top_view *v)
 	return v->by == TOP_BY_BOTH ? v->focus : v->by == TOP_BY_RANK ? TOP_RANKS : TOP_KERNELS;
 }
 
-static void scroll_by(struct top_view *v, int64_t lines)
-{
-	size_t *first = &v->first[focus_of(v)];
-
-	if (lines < 0)
-		*first = *first > (size_t)-lines ? *first - (size_t)-lines : 0;
-	else
-		*first += (size_t)lines; /* drawing keeps it within bounds */
-}
-
-static bool scroll(struct top_view *v, int key)
-{
-	int64_t page = v->room[focus_of(v)] > 1 ? (int64_t)v->room[focus_of(v)] - 1 : 1;
-
-	if (key == SCREEN_UP || key == SCREEN_DOWN)
-		scroll_by(v, key == SCREEN_UP ? -1 : 1);
-	else if (key == SCREEN_PAGE_UP || key == SCREEN_PAGE_DOWN)
-		scroll_by(v, key == SCREEN_PAGE_UP ? -page : page);
-	else if (key == SCREEN_HOME || key == SCREEN_END)
-		v->first[focus_of(v)] = key == SCREEN_HOME ? 0 : SIZE_MAX / 2;
-	else
-		return false;
-	return true;
-}
-
-static void type_filter(struct top_view *v, int key)
-{
-	size_t len = strlen(v->filter);
-
-	if (key == '\n' || key == '\r')
-		v->typing = false;
-	else if (key == SCREEN_ESCAPE) {
-		v->typing = false;
-		*v->filter = '\0';
-	} else if (key == 127 || key == 8) {
-		while (len && ((unsigned char)v->filter[--len] & 0xc0) == 0x80)
-			continue; /* a character of several bytes */
-		v->filter[len] = '\0';
-	} else if (key >= ' ' && key < 256 && len < TOP_FILTER_MAX) {
-		v->filter[len] = (char)key;
-		v->filter[len + 1] = '\0';
-	}
-	v->first[TOP_KERNELS] = v->first[TOP_RANKS] = 0;
-}
-
 static void next_sort(struct top_view *v)
 {
 	enum top_table t = focus_of(v);
@@ -207,19 +163,20 @@ static void change_view(struct top_view *v, int key)
 	else if (key == 'p' || key == ' ')
 		v->paused = !v->paused;
 	else if (key == '/')
-		v->typing = true;
+		v->filter.typing = true;
 	else if (key == SCREEN_ESCAPE)
-		*v->filter = '\0';
+		*v->filter.text = '\0';
 }
 
 bool top_view_key(struct top_view *v, int key)
 {
 	if (key == 4) /* Ctrl-D */
 		return false;
-	if (scroll(v, key))
+	if (screen_scroll_key(&v->first[focus_of(v)], v->room[focus_of(v)], key))
 		return true;
-	if (v->typing) {
-		type_filter(v, key);
+	if (v->filter.typing) {
+		screen_filter_key(&v->filter, key);
+		v->first[TOP_KERNELS] = v->first[TOP_RANKS] = 0;
 		return true;
 	}
 	bool helped = v->help;
@@ -236,11 +193,7 @@ void top_view_describe(const struct top_view *v, struct buf *out)
 
 	if (v->paused)
 		buf_add_str(out, "paused; ");
-	if (v->typing || *v->filter) {
-		buf_add_str(out, v->typing ? "filter (Enter, Esc): " : "filter '");
-		text_add_printable(out, v->filter, strlen(v->filter));
-		buf_add_str(out, v->typing ? "_; " : "', Esc: none; ");
-	}
+	screen_filter_describe(&v->filter, out);
 	if (v->sort[t] || v->inverted[t])
 		buf_addf(out, "%s by %s%s; ", t == TOP_RANKS ? "ranks" : "kernels",
 			 (t == TOP_RANKS ? top_rank_sorts : top_sorts)[v->sort[t]],

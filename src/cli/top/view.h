@@ -7,9 +7,10 @@
 #define SONDE_CLI_TOP_VIEW_H
 
 #include "cli/ctl/ctl.h"
+#include "cli/screen_keys.h"
 #include "client/top/model.h"
 
-#define TOP_FILTER_MAX 64
+#define TOP_FILTER_MAX SCREEN_FILTER_MAX
 
 enum top_by { TOP_BY_BOTH, TOP_BY_KERNEL, TOP_BY_RANK };
 enum top_table { TOP_KERNELS, TOP_RANKS, TOP_TABLES };
@@ -21,9 +22,9 @@ struct top_view {
 	bool inverted[TOP_TABLES];
 	size_t first[TOP_TABLES]; /* line that is shown first; drawing keeps it within bounds */
 	size_t room[TOP_TABLES]; /* lines that were last shown; 0: not */
-	char filter[TOP_FILTER_MAX + 1];
+	struct screen_filter filter;
 	enum top_table focus; /* which one keys are for, if both are shown */
-	bool paused, help, typing; /* a filter is being typed */
+	bool paused, help;
 };
 
 /* Indices of the lines that are shown, all of them, in order. The caller frees it. */

@@ -123,12 +123,27 @@ json_t *jobs_list(struct jobs *j, const struct access_grant *who, const json_t *
  */
 json_t *jobs_get_top(struct jobs *j, const struct access_grant *who, const json_t *request);
 
+/* The last hour of processes that are monitored: pid, job_id, rank, step_ns[], busy[]. *out_bytes:
+ * the memory that takes. */
+json_t *jobs_history(const struct jobs *j, const struct access_grant *who, int64_t from_bin,
+		     int64_t now_ns, uint64_t *out_bytes);
+
 /* The same as lines of /metrics: how busy devices are, and what has become slower. */
 struct prom_text;
 void jobs_add_top_metrics(const struct jobs *j, struct prom_text *out);
 
 /* One process: everything known about {"pid":N}; {"status":"failed: …"} if there is none. */
 json_t *jobs_get_process(struct jobs *j, const struct access_grant *who, const json_t *request);
+
+/* The process behind a number of listProcesses, for who may know of it. False: there is none, or the
+ * daemon does not see it. */
+struct jobs_owner {
+	pid_t host_pid; /* as the daemon sees it */
+	uid_t uid;
+	bool command_line; /* may be shown to the caller */
+};
+bool jobs_find_owner(const struct jobs *j, const struct access_grant *who, int32_t pid,
+		     struct jobs_owner *out);
 
 struct jobs_counts {
 	uint64_t processes, jobs;

@@ -26,6 +26,7 @@
 
 #include "base/containers/hmap.h"
 #include "daemon/jobs/jobs.h"
+#include "daemon/metrics/course.h"
 #include "daemon/user_limit.h"
 
 /* --- config text --- */
@@ -169,6 +170,12 @@ struct jobs_guest {
 #define JOBS_STATE_UNKNOWN 3 /* any number that is no enum fabric_state */
 
 /* Kept small: ten thousand of them fit in four megabytes. Times are CLOCK_MONOTONIC. */
+/* The last hour of a process that is monitored. */
+struct jobs_courses {
+	struct course step_ns,
+		busy; /* mean of a step; part of the time that its devices are busy */
+};
+
 struct jobs_process {
 	struct jobs_process *hash_next;
 	struct jobs_process *peer_next;
@@ -178,6 +185,8 @@ struct jobs_process {
 	struct jobs_config *after; /* a trace that follows the stop that is pending; NULL: none */
 	struct jobs_guest *guest; /* NULL: it is none of ours */
 	struct toplist *top; /* NULL: it reported nothing */
+	struct jobs_courses *courses; /* of its reports; NULL: none came */
+	int64_t step_ms; /* when a step was last seen to end; 0: never */
 	const char *endpoint;
 	int64_t job_id;
 	int64_t first_ms, last_ms;

@@ -200,6 +200,8 @@ void jobs_status(struct jobs *j, const struct jobs_sender *from, enum fabric_kin
 	p->trace = (int8_t)trace;
 	if (p->guest && trace != FABRIC_RUNNING)
 		p->guest->ends_trace = false;
+	if (s->current_step > p->current_step && p->current_step >= 0)
+		p->step_ms = p->last_ms;
 	p->current_step = s->current_step;
 	p->start_step = s->start_step;
 	p->stop_step = s->stop_step;

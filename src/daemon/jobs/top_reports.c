@@ -11,6 +11,7 @@
 
 #include "activity/live/toplist.h"
 #include "base/broker.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/proc.h"
@@ -19,6 +20,7 @@
 #include "daemon/metrics/prometheus_text.h"
 
 #define USER_BYTES (32u << 20) /* of reports that are kept of one user's processes */
+#define PROCESSES 256 /* in one answer, and in /metrics */
 #define NAME_SHOWN 199 /* bytes of a name in the log */
 
 /* --- accepting --- */
@@ -88,6 +90,8 @@ struct jobs_process *jobs_find_reported(const struct jobs *j, const struct jobs_
 
 void jobs_top_forget(struct jobs *j, struct jobs_process *p)
 {
+	free(p->courses);
+	p->courses = NULL;
 	if (!p->top)
 		return;
 	jobs_count(&j->top_bytes, p->uid, -(int64_t)toplist_bytes(p->top));
@@ -95,6 +99,12 @@ void jobs_top_forget(struct jobs *j, struct jobs_process *p)
 	j->counts.longer_waits -= toplist_longer_waits(p->top);
 	toplist_free(p->top);
 	p->top = NULL;
+}
+
+static bool has_courses(const struct jobs_process *p, const void *arg)
+{
+	(void)arg;
+	return p->courses != NULL;
 }
 
 struct log_regressions {
@@ -146,6 +156,48 @@ static void log_regression(void *arg, const struct toplist_regression *r, bool o
 	buf_release(&what);
 }
 
+/* For the charts: how long steps took, and how busy the devices were. */
+static void keep_courses(struct jobs_process *p, const struct toplist_report *r)
+{
+	uint64_t busy = 0;
+
+	if (!p->courses)
+		p->courses = xcalloc(1, sizeof(*p->courses));
+	if (r->steps) {
+		p->step_ms = r->taken_ms;
+		course_add(&p->courses->step_ns, clock_real_ns(), (double)r->step_mean_ns);
+	}
+	for (size_t i = 0; i < r->ndevices; i++)
+		busy += r->devices[i].busy_ns;
+	if (r->interval_ns && r->ndevices)
+		course_add(&p->courses->busy, clock_real_ns(),
+			   (double)busy / (double)r->interval_ns / (double)r->ndevices);
+}
+
+json_t *jobs_history(const struct jobs *j, const struct access_grant *who, int64_t from_bin,
+		     int64_t now_ns, uint64_t *out_bytes)
+{
+	json_t *list = json_array();
+	size_t n;
+	struct jobs_process **all = jobs_collect(j, who, has_courses, NULL, NULL, &n);
+
+	*out_bytes = n * sizeof(struct jobs_courses);
+	for (size_t i = 0; i < n && i < PROCESSES; i++) {
+		const struct jobs_process *p = all[i];
+		const struct toplist_report *r = p->top ? toplist_last(p->top) : NULL;
+
+		json_array_append_new(
+			list,
+			json_pack("{s:i, s:I, s:o, s:o, s:o}", "pid", p->pid, "job_id",
+				  (json_int_t)p->job_id, "rank",
+				  r && r->rank >= 0 ? json_integer(r->rank) : json_null(),
+				  "step_ns", course_json(&p->courses->step_ns, from_bin, now_ns),
+				  "busy", course_json(&p->courses->busy, from_bin, now_ns)));
+	}
+	free(all);
+	return list;
+}
+
 int jobs_top(struct jobs *j, const struct jobs_sender *from, const char *text, size_t len)
 {
 	struct toplist_report *r = toplist_report_read(text, len);
@@ -174,6 +226,7 @@ int jobs_top(struct jobs *j, const struct jobs_sender *from, const char *text, s
 	size_t slow = toplist_regressions(p->top), waits = toplist_longer_waits(p->top);
 	struct log_regressions t = {.j = j, .p = p, .rank = r->rank};
 	r->taken_ms = jobs_now_ms();
+	keep_courses(p, r);
 	toplist_take(p->top, r, j->regression_percent, log_regression, &t);
 	jobs_count(&j->top_bytes, p->uid, (int64_t)toplist_bytes(p->top) - (int64_t)before);
 	j->counts.regressions += toplist_regressions(p->top) - slow;
@@ -190,7 +243,6 @@ void jobs_set_regression(struct jobs *j, unsigned percent)
 /* --- lines of /metrics: devices, steps, regressions, waits, the slowest rank; kernels are labels
  * of what has become slower alone --- */
 
-#define PROCESSES 256 /* in /metrics */
 #define SLOW 64 /* names */
 #define LATE_MS 180000 /* an hour-old report is none of now */
 

@@ -28,6 +28,7 @@ void metrics_sample(struct metrics *m, const struct sample *sample)
 
 	if (!s.time_ns)
 		s.time_ns = clock_real_ns();
+	history_add(&m->history, &s);
 	/* What is too much for the store would be too much for receivers and files as well. */
 	if (!store_put(&m->store, &s, clock_mono_ns()))
 		return;
@@ -199,6 +200,7 @@ void metrics_free(struct metrics *m)
 	for (unsigned i = 0; i < m->nsinks; i++)
 		sink_close(m->sinks[i]);
 	store_release(&m->store);
+	history_release(&m->history);
 	user_limit_free(m->record_limit);
 	free(m);
 }
@@ -284,6 +286,11 @@ static json_t *list_sources(const struct metrics *m)
 		json_array_append_new(sources, o);
 	}
 	return sources;
+}
+
+const struct history *metrics_history(const struct metrics *m)
+{
+	return &m->history;
 }
 
 json_t *metrics_latest(const struct metrics *m, const struct access_grant *who)

@@ -62,6 +62,10 @@ void metrics_open_found_devices(struct metrics *m);
  * only as far as `who` may know of them; NULL: all. */
 json_t *metrics_latest(const struct metrics *m, const struct access_grant *who);
 
+/* An hour of devices and the host. */
+struct history;
+const struct history *metrics_history(const struct metrics *m);
+
 /* Text of /metrics: the latest samples, and the daemon's own counters. */
 void metrics_prometheus(const struct metrics *m, struct buf *out);
 

@@ -9,6 +9,7 @@
 
 #include "base/containers/hmap.h"
 #include "base/err.h"
+#include "daemon/metrics/history.h"
 #include "daemon/metrics/metrics.h"
 #include "daemon/user_limit.h"
 #include "device/metrics.h"
@@ -117,6 +118,7 @@ struct metrics_loop {
 struct metrics {
 	struct daemon *d;
 	struct store store;
+	struct history history;
 	struct sink *sinks[METRICS_SINKS];
 	unsigned nsinks;
 	struct metrics_loop loops[2]; /* kernel, perf */

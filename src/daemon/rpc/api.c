@@ -9,7 +9,9 @@
 #include "base/clock.h"
 #include "base/text/json_depth.h"
 #include "daemon/fabric/fabric.h"
+#include "daemon/inspect/inspect.h"
 #include "daemon/jobs/jobs.h"
+#include "daemon/metrics/history.h"
 #include "daemon/metrics/metrics.h"
 #include "daemon/rpc/rpc.h"
 #include "daemon/sandbox/sandbox.h"
@@ -51,10 +53,19 @@ static json_t *get_version(struct daemon *d, const struct access_grant *who, con
 	return json_pack("{ss}", "version", SONDE_VERSION);
 }
 
+/* The clock is read last: who asks takes it for a moment between question and answer. */
 static json_t *get_time(struct daemon *d, const struct access_grant *who, const json_t *request)
 {
+	char host[256] = "";
+
 	(void)d, (void)who, (void)request;
-	return json_pack("{sI}", "time_ns", (json_int_t)clock_real_ns());
+	gethostname(host, sizeof(host) - 1);
+	json_t *o = json_object(), *name = json_string(host);
+
+	if (name)
+		json_object_set_new(o, "hostname", name);
+	json_object_set_new(o, "time_ns", json_integer((json_int_t)clock_real_ns()));
+	return o;
 }
 
 static json_t *get_metrics(struct daemon *d, const struct access_grant *who, const json_t *request)
@@ -64,6 +75,24 @@ static json_t *get_metrics(struct daemon *d, const struct access_grant *who, con
 		return json_object();
 	metrics_open_found_devices(d->metrics);
 	return metrics_latest(d->metrics, who);
+}
+
+/* What came after `after_ns`, of the last hour. */
+static json_t *get_history(struct daemon *d, const struct access_grant *who, const json_t *request)
+{
+	int64_t now = clock_real_ns();
+	int64_t after = json_integer_value(json_object_get(request, "after_ns"));
+	int64_t first = course_first_bin(after, now);
+	const struct history *h = d->metrics ? metrics_history(d->metrics) : NULL;
+	uint64_t bytes = 0;
+
+	if (d->metrics)
+		metrics_open_found_devices(d->metrics);
+	json_t *processes = jobs_history(d->jobs, who, first, now, &bytes);
+	return json_pack("{sI sI sI sI so so}", "bin_ns", (json_int_t)COURSE_BIN_NS, "first_ns",
+			 (json_int_t)(first * COURSE_BIN_NS), "now_ns", (json_int_t)now, "bytes",
+			 (json_int_t)(bytes + (h ? history_bytes(h) : 0)), "series",
+			 h ? history_json(h, first, now) : json_array(), "processes", processes);
 }
 
 static json_t *pause_counters(struct daemon *d, const struct access_grant *who,
@@ -115,6 +144,22 @@ static json_t *get_daemon(struct daemon *d, const struct access_grant *who, cons
 			 describe_jobs(d->jobs), "sandbox", sandbox_describe(d->sandbox));
 }
 
+static json_t *get_memory(struct daemon *d, const struct access_grant *who, const json_t *request)
+{
+	return inspect_memory(d->inspect, who, request);
+}
+
+static json_t *take_snapshot(struct daemon *d, const struct access_grant *who,
+			     const json_t *request)
+{
+	return inspect_take_snapshot(d->inspect, who, request);
+}
+
+static json_t *get_snapshot(struct daemon *d, const struct access_grant *who, const json_t *request)
+{
+	return inspect_get_snapshot(d->inspect, who, request);
+}
+
 enum effect {
 	READS,
 	CHANGES, /* what the caller's processes do */
@@ -141,6 +186,10 @@ static const struct function {
 	{"getTop", READS, jobs_get_top, NULL},
 	{"getAnswers", READS, jobs_get_replies, NULL},
 	{"getMetrics", READS, NULL, get_metrics},
+	{"getHistory", READS, NULL, get_history},
+	{"getMemory", READS, NULL, get_memory},
+	{"takeSnapshot", CHANGES, NULL, take_snapshot},
+	{"getSnapshot", READS, NULL, get_snapshot},
 	{"getDaemon", READS, NULL, get_daemon},
 	{"getTime", READS, NULL, get_time},
 };

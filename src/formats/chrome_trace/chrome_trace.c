@@ -165,6 +165,7 @@ int chrome_trace_close(struct chrome_trace *t, struct err *err)
  * file it is moved behind the blanks that fill it.
  */
 
+#define INSTANT_CATEGORY "cpu_instant_event" /* as PyTorch's profiler has it */
 #define FLOW_CATEGORY "ac2g" /* as PyTorch's profiler calls arrows from calls to kernels */
 #define NAME_MAX_BYTES 2048 /* half a page: names of templates differ at their end */
 #define TEXT_MAX_BYTES 400
@@ -325,9 +326,11 @@ static void add_event(struct chrome_trace *t, const struct event *e, const struc
 }
 
 static void add_timed(struct chrome_trace *t, char phase, int64_t ts_ns, int64_t pid, int64_t tid,
-		      const char *name, const struct chrome_arg *args, unsigned n)
+		      const char *category, const char *name, const struct chrome_arg *args,
+		      unsigned n)
 {
 	struct event e = {.phase = phase,
+			  .category = category,
 			  .timed = true,
 			  .ts_ns = ts_ns,
 			  .pid = pid,
@@ -337,16 +340,16 @@ static void add_timed(struct chrome_trace *t, char phase, int64_t ts_ns, int64_t
 	add_event(t, &e, args, n);
 }
 
-void chrome_begin(struct chrome_trace *t, int64_t ts_ns, int64_t pid, int64_t tid, const char *name,
-		  const struct chrome_arg *args, unsigned n)
+void chrome_begin(struct chrome_trace *t, int64_t ts_ns, int64_t pid, int64_t tid,
+		  const char *category, const char *name, const struct chrome_arg *args, unsigned n)
 {
-	add_timed(t, 'B', ts_ns, pid, tid, name, args, n);
+	add_timed(t, 'B', ts_ns, pid, tid, category, name, args, n);
 }
 
 void chrome_end(struct chrome_trace *t, int64_t ts_ns, int64_t pid, int64_t tid, const char *name,
 		const struct chrome_arg *args, unsigned n)
 {
-	add_timed(t, 'E', ts_ns, pid, tid, name, args, n);
+	add_timed(t, 'E', ts_ns, pid, tid, NULL, name, args, n);
 }
 
 void chrome_complete(struct chrome_trace *t, int64_t ts_ns, int64_t dur_ns, int64_t pid,
@@ -368,7 +371,7 @@ void chrome_complete(struct chrome_trace *t, int64_t ts_ns, int64_t dur_ns, int6
 void chrome_instant(struct chrome_trace *t, int64_t ts_ns, int64_t pid, int64_t tid,
 		    const char *name, const struct chrome_arg *args, unsigned n)
 {
-	add_timed(t, 'i', ts_ns, pid, tid, name, args, n);
+	add_timed(t, 'i', ts_ns, pid, tid, INSTANT_CATEGORY, name, args, n);
 }
 
 void chrome_flow(struct chrome_trace *t, bool end, int64_t ts_ns, int64_t pid, int64_t tid,

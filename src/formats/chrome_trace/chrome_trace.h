@@ -82,8 +82,9 @@ int chrome_trace_new(const struct chrome_trace_options *o, struct chrome_trace *
  * three digits behind the point. Names and texts of more than some 400 bytes are cut, and arguments
  * that would make an event longer than 2 KiB are left out.
  */
-void chrome_begin(struct chrome_trace *t, int64_t ts_ns, int64_t pid, int64_t tid, const char *name,
-		  const struct chrome_arg *args, unsigned n);
+void chrome_begin(struct chrome_trace *t, int64_t ts_ns, int64_t pid, int64_t tid,
+		  const char *category, const char *name, const struct chrome_arg *args,
+		  unsigned n);
 void chrome_end(struct chrome_trace *t, int64_t ts_ns, int64_t pid, int64_t tid, const char *name,
 		const struct chrome_arg *args, unsigned n);
 /* ph "X"; `category` is a plain word, or NULL */

@@ -179,6 +179,10 @@ void collect_label(uint8_t kind, uint8_t level, uint64_t addr, const char *label
 void collect_layer(uint8_t kind, uint64_t layer, uint64_t addr, uint64_t bytes)
 	EXPORTED(collect_layer);
 
+/* What is allocated while gradients are computed is told with the operation that they are of; it does
+ * something only if collect_autograd() was told how that is known. */
+void collect_follow_gradients(bool on) EXPORTED(collect_follow_gradients);
+
 /* --- work.c: which module and line the work belongs to that this thread launches --- */
 
 /* Functions and places of libtorch, by which the operation is known whose gradient is computed. */
@@ -187,11 +191,13 @@ struct collect_autograd {
 	uint64_t (*thread)(void); /* who counts */
 	void *(*node)(void); /* what this thread computes the gradient of; NULL: nothing */
 	uint32_t sequence_at, thread_at; /* offsets in a node */
+	uintptr_t loader_from, loader_to; /* the dynamic loader */
 };
 
-/* Nothing is told before it is on. autograd: stays; NULL: gradients are nobody's. */
-void collect_work_switch(bool on, const struct collect_autograd *autograd)
-	EXPORTED(collect_work_switch);
+/* It stays; without it gradients are nobody's. */
+void collect_autograd(const struct collect_autograd *found) EXPORTED(collect_autograd);
+/* Nothing is told before it is on. */
+void collect_work_switch(bool on) EXPORTED(collect_work_switch);
 /* A module begins or goes on in this thread; 0: none does. line: where the user's program called it,
  * if nothing inside of it can be the user's own code; 0: that is found out at each launch. */
 void collect_work(uint64_t layer, uint32_t line) EXPORTED(collect_work);
@@ -285,6 +291,9 @@ bool collect_has_joined(void) EXPORTED(collect_has_joined);
 const char *collect_session_dir(void) EXPORTED(collect_session_dir);
 /* What the recording was asked for; false before this process has joined. */
 bool collect_settings(struct rec_settings *out) EXPORTED(collect_settings);
+/* What `sonde record` asks for, before it has joined, too; NULL: this is no such recording. */
+struct session_record;
+const struct session_record *collect_record(void) EXPORTED(collect_record);
 /* What the recorder has counted in a pool of this process, as of its last flush; false: nothing. */
 struct collect_usage {
 	uint64_t used_bytes, peak_bytes, peak_heap_bytes;

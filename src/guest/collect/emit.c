@@ -85,6 +85,8 @@ void collect_alloc(const struct collect_block *b, const void *caller)
 		put_alloc(b, REC_F_SHADOW, guest_now_coarse(), 0);
 		return;
 	}
+	if (unlikely(atomic_load_explicit(&work_follows_gradients, memory_order_relaxed)))
+		work_tell_gradient(b, caller);
 	bool held = guest_hold(RING_PENDING_NOW);
 	uint64_t ns = guest_now();
 	put_alloc(b, 0, ns, guest_wants_stacks() ? guest_stack((uint64_t)caller) : 0);
@@ -430,21 +432,6 @@ void collect_label(uint8_t kind, uint8_t level, uint64_t addr, const char *label
 }
 
 /* As labels are, and in the same modes. */
-void collect_layer(uint8_t kind, uint64_t layer, uint64_t addr, uint64_t bytes)
-{
-	if (guest_mode() < GUEST_SHADOW)
-		return;
-	struct put p = put_begin(REC_LAYER, sizeof(struct rec_layer), NULL);
-	struct rec_layer *r = p.rec;
-	if (r) {
-		r->layer = layer;
-		r->addr = addr;
-		r->bytes = bytes;
-		r->kind = kind;
-	}
-	put_end(&p);
-}
-
 uint32_t collect_epoch(void)
 {
 	return guest_epoch_now();

@@ -135,6 +135,13 @@ bool collect_settings(struct rec_settings *out)
 	return true;
 }
 
+const struct session_record *collect_record(void)
+{
+	const struct control_page *page = guest_page_of_session();
+
+	return page && page->magic == SESSION_MAGIC && page->record.on ? &page->record : NULL;
+}
+
 /* The recorder may write meanwhile: the key is there before and after, or nothing is known now. */
 bool collect_usage(uint16_t device, uint8_t pool, struct collect_usage *out)
 {

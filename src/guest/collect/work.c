@@ -36,13 +36,17 @@ static _Atomic bool is_on;
 static _Atomic bool has_autograd;
 static struct collect_autograd autograd;
 
-void collect_work_switch(bool on, const struct collect_autograd *found)
+void collect_work_switch(bool on)
 {
-	if (found && !atomic_load(&has_autograd)) {
-		autograd = *found;
-		atomic_store_explicit(&has_autograd, true, memory_order_release);
-	}
 	atomic_store(&is_on, on);
+}
+
+void collect_autograd(const struct collect_autograd *found)
+{
+	if (atomic_load(&has_autograd))
+		return;
+	autograd = *found;
+	atomic_store_explicit(&has_autograd, true, memory_order_release);
 }
 
 static bool knows_autograd(void)
@@ -110,19 +114,32 @@ static void tell_forward(uint64_t since, uint64_t wall_ns)
 	guest_unhold(held);
 }
 
-/* False: no gradient is computed. Adding one to a parameter has no number: it goes with what was
+enum { NO_GRADIENT, GRADIENT, ADDING_ONE };
+
+/* Whose gradient this thread computes. Adding one to a parameter has no number: it goes with what was
  * before. */
-static bool tell_backward(uint64_t wall_ns)
+static int gradient_now(uint64_t *out)
 {
 	const char *node = knows_autograd() ? autograd.node() : NULL;
 	uint64_t number, thread;
 
 	if (!node)
-		return false;
+		return NO_GRADIENT;
 	memcpy(&number, node + autograd.sequence_at, sizeof(number));
 	memcpy(&thread, node + autograd.thread_at, sizeof(thread));
-	uint64_t sequence = (number & NUMBER_MASK) | thread << WORK_THREAD_SHIFT;
-	if (number == UINT64_MAX ||
+	*out = (number & NUMBER_MASK) | thread << WORK_THREAD_SHIFT;
+	return number == UINT64_MAX ? ADDING_ONE : GRADIENT;
+}
+
+/* False: no gradient is computed. */
+static bool tell_backward(uint64_t wall_ns)
+{
+	uint64_t sequence = 0;
+	int what = gradient_now(&sequence);
+
+	if (what == NO_GRADIENT)
+		return false;
+	if (what == ADDING_ONE ||
 	    (here.told_kind == WORK_BACKWARD && here.told_sequence == sequence &&
 	     here.epoch == guest_epoch_now()))
 		return true;
@@ -177,4 +194,84 @@ void collect_launch(uint64_t correlation, uint32_t tid, uint64_t wall_ns)
 		r->tid = tid;
 	}
 	put_end(&p);
+}
+
+/*
+ * --- memory ---
+ *
+ * Autograd is asked from within malloc(), too, and answers by a variable of its own thread. So it is not
+ * asked again while it does, as making that variable allocates; not where the dynamic loader allocates,
+ * which does so while it makes such variables; and there only in threads that have called a module.
+ */
+_Atomic bool work_follows_gradients;
+
+static __thread struct {
+	uint64_t told; /* one more than the operation whose gradient is computed; 0: none is */
+	uint32_t epoch;
+	bool has_modules, asking;
+} gradient __attribute__((tls_model("initial-exec")));
+
+void collect_follow_gradients(bool on)
+{
+	atomic_store(&work_follows_gradients, on && knows_autograd());
+}
+
+static void put_layer(uint8_t kind, uint64_t layer, uint64_t addr, uint64_t bytes)
+{
+	struct put p = put_begin(REC_LAYER, sizeof(struct rec_layer), NULL);
+	struct rec_layer *r = p.rec;
+
+	if (r) {
+		r->layer = layer;
+		r->addr = addr;
+		r->bytes = bytes;
+		r->kind = kind;
+	}
+	put_end(&p);
+}
+
+/* Operations that get a number from now on are those of the module that is entered, or gone on with. */
+void collect_layer(uint8_t kind, uint64_t layer, uint64_t addr, uint64_t bytes)
+{
+	if (guest_mode() < GUEST_SHADOW)
+		return;
+	if (kind != LAYER_ADDR &&
+	    atomic_load_explicit(&work_follows_gradients, memory_order_relaxed)) {
+		addr = 1 + sequence_now();
+		if (!gradient.has_modules)
+			(void)autograd.node(); /* now its variables are there */
+		gradient.has_modules = true;
+	}
+	put_layer(kind, layer, addr, bytes);
+}
+
+/* Small blocks of the host are mostly of no tensors, and there are many. */
+static bool may_ask(const struct collect_block *b, const void *caller)
+{
+	uintptr_t from = (uintptr_t)caller;
+
+	if (b->pool != POOL_HOST && b->pool != POOL_PYTHON)
+		return !gradient.asking;
+	return gradient.has_modules && !gradient.asking && b->size_bytes > 512 &&
+	       b->pool == POOL_HOST && !(from >= autograd.loader_from && from < autograd.loader_to);
+}
+
+/* Before an allocation: whose gradient needs it, if that has changed. */
+void work_tell_gradient(const struct collect_block *b, const void *caller)
+{
+	uint64_t sequence = 0;
+
+	if (!may_ask(b, caller))
+		return;
+	gradient.asking = true;
+	int what = gradient_now(&sequence);
+	gradient.asking = false;
+	uint64_t now = what == NO_GRADIENT ? 0 : sequence + 1;
+	if (gradient.epoch != guest_self.epoch)
+		gradient.told = 0;
+	if (what == ADDING_ONE || gradient.told == now)
+		return;
+	gradient.epoch = guest_self.epoch;
+	gradient.told = now;
+	put_layer(LAYER_GRADIENT, 0, now, 0);
 }

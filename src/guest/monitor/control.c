@@ -31,6 +31,7 @@
 #define RETRY_NS 2000000000ull
 #define RECORDER_NS 1000000000ull /* between looks whether the recorder lives */
 #define NEVER UINT64_MAX
+#define RESIDENT "sonde record is recording all of this process already"
 
 static struct fork_safe_lock lock;
 /* What this process does. With the lock; `running` and `pid` are read without it where a moment
@@ -40,6 +41,8 @@ static struct {
 	bool running; /* as the daemon sees it */
 	bool paused; /* another profiler has the device: the source is off, the window stays */
 	bool attribute; /* to modules and lines */
+	bool resident; /* of `sonde record`: no request changes or ends it */
+	bool gap; /* of it: somebody else has the source's library */
 	uint32_t kinds;
 	uint64_t window;
 	uint64_t until_ns, flush_ns, resume_ns, checked_ns;
@@ -171,7 +174,7 @@ static bool stop_window(uint32_t wait_ms)
 	atomic_store(&steps_of, 0);
 	source_off();
 	bool written = window_close(now.window, now.lost, wait_ms);
-	now.running = now.paused = false;
+	now.running = now.paused = now.resident = now.gap = false;
 	now.until_ns = NEVER;
 	now.lease = 0;
 	return written;
@@ -322,6 +325,8 @@ static int execute_monitor(const char *text, size_t len, char *why, size_t cap)
 		return refuse(why, cap, -EINVAL, wrong, " is missing or wrong", NULL);
 	if (o.lease)
 		return execute_leased(&o, text, len, why, cap);
+	if (now.resident)
+		return refuse(why, cap, -EBUSY, RESIDENT, NULL, NULL);
 	if (o.stop && !trace_has_begun())
 		trace_end(WINDOW_WAIT_MS);
 	if (o.stop)
@@ -333,6 +338,52 @@ static int execute_monitor(const char *text, size_t len, char *why, size_t cap)
 	else if (o.start)
 		return start_window(&o, text, len, why, cap);
 	return 0;
+}
+
+int control_start_resident(const char *text, size_t len)
+{
+	struct monitor_request o;
+	char why[256] = "";
+	static _Atomic bool said;
+
+	if (now.running || trace_is_on())
+		return -EBUSY;
+	if (!source_find())
+		return -ENODEV;
+	int r = monitor_request_read(text, len, &o) ? -EINVAL
+						    : start_window(&o, text, len, why, sizeof(why));
+	now.resident = r == 0;
+	if (r < 0 && why[0] && !atomic_exchange(&said, true))
+		print_notice("kernels are not recorded: ", why, NULL, NULL);
+	return r;
+}
+
+void control_change_resident(const char *text, size_t len)
+{
+	if (now.resident)
+		renew_change(now.window, text, len);
+}
+
+void control_end_resident(void)
+{
+	if (now.resident)
+		(void)stop_window(WINDOW_WAIT_MS);
+	control_send_status();
+}
+
+/* While the job's own profiler has the library nothing is reported: the recording says from when to
+ * when. By our thread, so a moment later. */
+static void note_gap(uint64_t now_ns)
+{
+	bool gap = now.paused || (now.source && now.source->is_paused());
+	char since[24];
+	struct text t = {since, since + sizeof(since)};
+
+	if (!now.resident || gap == now.gap)
+		return;
+	now.gap = gap;
+	text_number(&t, (int64_t)now_ns);
+	window_note(now.window, gap ? WINDOW_GAP_BEGINS : WINDOW_GAP_ENDS, since);
 }
 
 static void resume_source(uint64_t now_ns)
@@ -377,8 +428,10 @@ int control_execute(const char *text, size_t len, char *why, size_t cap)
 		r = execute_monitor(text, len, why, cap);
 		break;
 	case REQUEST_TRACE:
-		r = now.running ? refuse(why, cap, -EBUSY, "npu-monitor is running", NULL, NULL)
-				: trace_execute(text, len, why, cap);
+		r = now.running
+			    ? refuse(why, cap, -EBUSY,
+				     now.resident ? RESIDENT : "npu-monitor is running", NULL, NULL)
+			    : trace_execute(text, len, why, cap);
 		break;
 	case REQUEST_PAUSE:
 		execute_pause(text, len);
@@ -404,6 +457,9 @@ static void check_recorder(uint64_t now_ns)
 	now.checked_ns = now_ns;
 	collect_release_formers(); /* of windows that have ended, too */
 	if (!now.running || !collect_recorder_is_gone())
+		return;
+	/* Its buffers go on, and `recover` reads them. */
+	if (now.resident && !collect_is_monitors())
 		return;
 	enum renewal when = renew_when(now_ns);
 	if (when == RENEW_NOW) {
@@ -447,9 +503,11 @@ const struct guest_mover control_mover = {before_move, after_move};
  */
 uint64_t control_run_due(uint64_t now_ns)
 {
-	uint64_t next = trace_run_due(now_ns);
+	uint64_t next = trace_run_due(now_ns), looks = resident_run_due(now_ns);
 
+	next = looks < next ? looks : next;
 	check_recorder(now_ns);
+	note_gap(now_ns);
 	if (!now.running)
 		return next;
 	if (now_ns >= now.until_ns) {

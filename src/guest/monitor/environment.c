@@ -149,6 +149,7 @@ __attribute__((constructor)) static void read_environment(void)
 	guest_env_copy("SONDE_DAEMON", environment.daemon, sizeof(environment.daemon));
 	guest_env_copy("SONDE_MONITOR_DIR", given_dir, sizeof(given_dir));
 	guest_env_copy("TMPDIR", temp_dir, sizeof(temp_dir));
-	if (environment.wanted)
+	guest_env_copy(SESSION_ENV, v, sizeof(v)); /* sonde record? That is known later */
+	if (environment.wanted || v[0])
 		remember_stderr();
 }

@@ -134,6 +134,18 @@ void control_exit(void);
 /* The program begins to record memory: windows come along (guest_begin_in()). */
 extern const struct guest_mover control_mover;
 
+/* The window of `sonde record`: 0, or a negative errno if there is no source for it now. */
+int control_start_resident(const char *text, size_t len);
+void control_change_resident(const char *text, size_t len);
+void control_end_resident(void);
+
+/* --- resident.c: what `sonde record` wants of every process --- */
+
+/* Does it want anything of this one? Cheap. */
+bool resident_is_wanted(void);
+/* Starts or ends its window; gives when to come again. With the control's lock. */
+uint64_t resident_run_due(uint64_t now_ns);
+
 /* --- source.c --- */
 
 #define SOURCE_NONE                                                                                \

@@ -158,6 +158,10 @@ static void *run_monitor(void *arg)
 	(void)arg;
 	atomic_store(&self.tid, (uint32_t)syscall(SYS_gettid));
 	prctl(PR_SET_NAME, "sonde-monitor");
+	if (resident_is_wanted() && lock_control()) {
+		(void)resident_run_due(guest_now()); /* before the daemon is looked for */
+		control_unlock();
+	}
 	while (!atomic_load(&self.ended) && !is_last_thread()) {
 		uint64_t now = guest_now();
 
@@ -314,13 +318,15 @@ static bool note_awake(void)
  * would take each other's requests. */
 void monitor_wake(void)
 {
-	if (!environment.wanted || collect_is_sealed() || note_awake())
+	if (!(environment.wanted || resident_is_wanted()) || collect_is_sealed() || note_awake())
 		return;
 	/* torch_npu and MindSpore ask by themselves, through our Python module. */
-	if (dl_iterate_phdr(is_framework, NULL))
+	bool asks = environment.wanted && dl_iterate_phdr(is_framework, NULL) == 0;
+	if (!asks && !resident_is_wanted())
 		return;
 	environment_read_rank();
-	atomic_store(&self.polls, true);
+	if (asks)
+		atomic_store(&self.polls, true);
 	ensure_thread();
 	collect_bring_steps();
 }

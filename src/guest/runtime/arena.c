@@ -29,7 +29,6 @@
 #include <unistd.h>
 
 #define AS_SHARE 16
-#define FIRST_SEGS 16 /* file space of a new arena: 1 MiB of rings */
 
 struct owner {
 	uint32_t pid;
@@ -88,7 +87,7 @@ static void fill_head(struct arena_head *a, const struct owner *o, uint64_t imag
 	a->file_bytes = arena_bytes(max_segs);
 	a->max_rings = ARENA_MAX_RINGS;
 	a->max_segs = max_segs;
-	a->nsegs = FIRST_SEGS;
+	a->nsegs = ARENA_FIRST_SEGS;
 	a->stack_used = sizeof(uint64_t);
 	guest_read_file("/proc/self/cmdline", a->cmdline, sizeof(a->cmdline));
 	ssize_t n = readlink("/proc/self/exe", a->exe, sizeof(a->exe) - 1);
@@ -123,8 +122,8 @@ static uint32_t allowed_segs(uint32_t wanted)
 {
 	struct rlimit limit;
 
-	if (wanted < FIRST_SEGS)
-		wanted = FIRST_SEGS;
+	if (wanted < ARENA_FIRST_SEGS)
+		wanted = ARENA_FIRST_SEGS;
 	if (wanted > ARENA_MAX_SEGS)
 		wanted = ARENA_MAX_SEGS;
 	uint64_t most = UINT64_MAX;
@@ -136,7 +135,7 @@ static uint32_t allowed_segs(uint32_t wanted)
 		most = limit.rlim_cur / AS_SHARE;
 	if (arena_bytes(wanted) <= most)
 		return wanted;
-	if (arena_bytes(FIRST_SEGS) > most)
+	if (arena_bytes(ARENA_FIRST_SEGS) > most)
 		return 0;
 	return (uint32_t)((most - ARENA_OFF_SEGS) / ARENA_SEG_SIZE);
 }
@@ -158,7 +157,7 @@ struct arena_head *guest_make_arena(const struct control_page *page, const char 
 	/* Space for everything but stack data now; a full disk says so here and not by SIGBUS. */
 	if (ftruncate(fd, (off_t)arena_bytes(max_segs)) == 0 &&
 	    fallocate(fd, 0, 0, ARENA_OFF_STACK_DATA) == 0 &&
-	    fallocate(fd, 0, ARENA_OFF_SEGS, FIRST_SEGS * ARENA_SEG_SIZE) == 0)
+	    fallocate(fd, 0, ARENA_OFF_SEGS, ARENA_FIRST_SEGS * ARENA_SEG_SIZE) == 0)
 		p = mmap(NULL, arena_bytes(max_segs), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (p == MAP_FAILED) {
 		unlink(file->path);

@@ -417,6 +417,8 @@ void guest_wake_recorder(void);
  * own. */
 void guest_grant_ptrace_access(void);
 void guest_revoke_ptrace_access(void);
+/* At load, of a process with Python. */
+void guest_let_sampler_in(const struct control_page *page);
 /* What is found is reported on this process' stderr at its end, if nobody has said where. */
 void guest_report_here(void);
 /* Has this process joined its recording? */
@@ -429,6 +431,8 @@ void guest_configure(const struct rec_settings *s, uint32_t want, const char *ou
 /* Asks the recorder to bring everything to disk and waits, at most so long. */
 bool guest_flush(uint32_t timeout_ms);
 
+/* The page of the recording that the environment names, before this process has joined it; NULL. */
+struct control_page *guest_page_of_session(void);
 /* Counts this process as one whose heap is not seen (wire/control_page.h). At load. */
 void guest_note_unseen_heap(void);
 

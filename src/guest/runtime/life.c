@@ -359,6 +359,16 @@ void guest_begin_monitor(const char *dir)
 	(void)guest_note_begun();
 }
 
+struct control_page *guest_page_of_session(void)
+{
+	static _Atomic bool tried; /* a launcher makes it before the program begins */
+
+	if (!guest.page && guest_is_launched() && !guest_is_sealed() &&
+	    !atomic_exchange(&tried, true))
+		guest.page = page_of_session();
+	return guest.page;
+}
+
 void guest_note_unseen_heap(void)
 {
 	if (!guest.page && !guest_is_sealed())
@@ -397,7 +407,9 @@ __attribute__((constructor)) static void loaded(void)
 	if (guest_is_launched() && guest_has_python()) {
 		if (!guest.page)
 			guest.page = page_of_session();
-		if (guest.page)
+		if (guest.page) {
+			guest_let_sampler_in(guest.page);
 			guest_await_python(atomic_load(&guest.page->want));
+		}
 	}
 }

@@ -47,6 +47,16 @@ void guest_grant_ptrace_access(void)
 		named_by = pid;
 }
 
+/* `sonde record` samples stacks from the start on, so nobody has to be refused first. Who names
+ * somebody else later has its way. */
+void guest_let_sampler_in(const struct control_page *page)
+{
+	uint32_t recorder = atomic_load(&page->recorder_pid);
+
+	if (page->record.on && page->record.stacks_us && recorder && is_restricted())
+		prctl(PR_SET_PTRACER, (unsigned long)recorder, 0ul, 0ul, 0ul);
+}
+
 void guest_revoke_ptrace_access(void)
 {
 	if (named_by == (uint32_t)getpid())

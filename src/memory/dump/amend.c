@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 #include "memory/dump/amend.h"
+#include "memory/dump/amend_impl.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -17,7 +18,6 @@
 #include "base/mem.h"
 #include "base/text/csv.h"
 #include "formats/sqlite_use.h"
-#include "memory/dump/amend_pairs.h"
 #include "memory/dump/cell.h"
 #include "memory/dump/csv_lex.h"
 #include "memory/input/reader.h"
@@ -25,91 +25,6 @@
 
 #define DB_MAGIC "SQLite format 3" /* and its NUL */
 #define PIECE (256u << 10)
-
-struct amend {
-	const char *path; /* no link */
-	amend_lookup find;
-	void *arg;
-	const char *inefficient_key; /* as the file spells it */
-	uint64_t rows; /* changed */
-	struct buf cell; /* the new Attr */
-};
-
-/* --- one cell --- */
-
-/* Owner and inefficient still to be written; NULL when done, or when there is nothing to say. */
-struct pending {
-	const struct amend_form *form;
-	const char *owner;
-	const char *inefficient;
-	const char *inefficient_key;
-	struct buf *out;
-};
-
-static void put_pair(struct pending *p, const char *key, size_t key_len, const char **value)
-{
-	if (!*value)
-		return;
-	if (p->out->len > 1)
-		buf_add_char(p->out, ',');
-	p->form->put(p->out, key, key_len, *value);
-	*value = NULL;
-}
-
-static void put_owner(struct pending *p)
-{
-	put_pair(p, "owner", strlen("owner"), &p->owner);
-}
-
-static void put_inefficient(struct pending *p)
-{
-	put_pair(p, p->inefficient_key, strlen(p->inefficient_key), &p->inefficient);
-}
-
-/* Writes what comes before the pair, and the pair unless a new one is there in its place. */
-static void pass_pair(struct pending *p, const struct amendment *finding,
-		      const struct amend_pair *pair)
-{
-	enum attr_key key = attr_key_find(pair->key, pair->key_len);
-
-	if (key == ATTR_OWNER && finding->owner) {
-		put_pair(p, pair->key, pair->key_len, &p->owner);
-		return;
-	}
-	if (key == ATTR_INEFFICIENT || key == ATTR_PAGE_TYPE || key == ATTR_ALLOC_TYPE)
-		put_owner(p);
-	if (key == ATTR_INEFFICIENT && finding->inefficient) {
-		put_pair(p, pair->key, pair->key_len, &p->inefficient);
-		return;
-	}
-	if (key == ATTR_PAGE_TYPE || key == ATTR_ALLOC_TYPE)
-		put_inefficient(p);
-	if (p->out->len > 1)
-		buf_add_char(p->out, ',');
-	buf_add(p->out, pair->text, pair->len);
-}
-
-/*
- * Makes a->cell out of a well-formed Attr text; false when nothing has changed. The new pairs go
- * where their keys are, or where they belong.
- */
-static bool amend_attrs(struct amend *a, const struct amend_form *form, const char *text,
-			size_t len, const struct amendment *finding)
-{
-	const char *at = text + 1, *end = text + len - 1;
-	struct pending p = {form, finding->owner, finding->inefficient, a->inefficient_key,
-			    &a->cell};
-	struct amend_pair pair;
-
-	buf_clear(&a->cell);
-	buf_add_char(&a->cell, '{');
-	while (form->next(&at, end, &pair))
-		pass_pair(&p, finding, &pair);
-	put_owner(&p);
-	put_inefficient(&p);
-	buf_add_char(&a->cell, '}');
-	return a->cell.len != len || memcmp(a->cell.data, text, len) != 0;
-}
 
 /* The finding about the row, NULL for none. */
 static const struct amendment *amend_find(struct amend *a, const struct row *row)
@@ -136,19 +51,23 @@ static const struct amendment *amend_find(struct amend *a, const struct row *row
  *	old:  header row row row row …          copied: up to here, the next byte to copy
  *	new:  header row row ROW
  *
- * The new file is made when the first change is met: without one there is nothing to write.
+ * The new file is made when the first change is met: without one there is nothing to write. But as
+ * long as rows have room, there is none, and they are written over.
  */
 
 struct csv_copy {
 	struct amend *amend;
 	int in;
-	int out; /* -1 until there is a change */
+	int over; /* to write rows over; -1 until there is one */
+	bool anew; /* some row has no room */
+	int out; /* of the new file, -1 until there is a change */
 	char *out_path;
 	uint64_t copied;
 	struct buf bytes; /* of the old file, from `bytes_at` on */
 	uint64_t bytes_at;
 	struct buf pending; /* bytes for the new file */
 	struct buf attr; /* the old cell without doubled quotes */
+	struct buf cell; /* the new one with them */
 };
 
 /* The n bytes of the old file that begin at c->copied. */
@@ -273,13 +192,27 @@ void dump_amend_text(struct buf *rows, size_t at, const struct amendment *findin
 	size_t from, to;
 
 	if (find_attr(&old, rows->data + at, rows->len - at, COL_ATTR, &from, &to) &&
-	    amend_attrs(&a, &amend_csv, old.data, old.len, finding)) {
+	    amend_attrs(&a, &amend_csv_form, old.data, old.len, finding)) {
 		csv_add_quoted(&cell, a.cell.data, a.cell.len);
 		replace_bytes(rows, at + from, at + to, &cell);
 	}
 	buf_release(&a.cell);
 	buf_release(&old);
 	buf_release(&cell);
+}
+
+/* Writes the cell over the one of the same length. */
+static int write_over(struct csv_copy *c, uint64_t at, struct err *err)
+{
+	if (c->over < 0)
+		c->over = fs_open(c->amend->path, O_WRONLY, 0, err);
+	if (c->over < 0)
+		return c->over;
+	int r = fs_write_all(c->over, c->cell.data, c->cell.len, (int64_t)at, NULL);
+	if (r < 0)
+		return err_sys(err, r, "cannot write \"%s\"", c->amend->path);
+	c->amend->rows++;
+	return 0;
 }
 
 static int amend_csv_row(struct csv_copy *c, const struct dump_source *src,
@@ -296,13 +229,21 @@ static int amend_csv_row(struct csv_copy *c, const struct dump_source *src,
 	if (!find_attr(&c->attr, p, src->place.len, src->attr_field, &from, &to))
 		return err_set(err, -EIO, "\"%s\" has changed while it was read", c->amend->path);
 	c->copied = copied;
-	if (!amend_attrs(c->amend, &amend_csv, c->attr.data, c->attr.len, finding))
+	if (!amend_attrs(c->amend, &amend_csv_form, c->attr.data, c->attr.len, finding))
 		return 0;
+	buf_clear(&c->cell);
+	csv_add_quoted(&c->cell, c->amend->cell.data, c->amend->cell.len);
+	if (!c->anew && c->cell.len == to - from)
+		return write_over(c, src->place.offset + from, err);
+	if (!c->anew) {
+		c->anew = true;
+		return -EAGAIN;
+	}
 	if (c->out < 0)
 		r = make_out(c, err);
 	if (r == 0)
 		r = copy_to(c, src->place.offset + from, err);
-	csv_add_quoted(&c->pending, c->amend->cell.data, c->amend->cell.len);
+	buf_add(&c->pending, c->cell.data, c->cell.len);
 	c->copied = src->place.offset + to;
 	c->amend->rows++;
 	return r;
@@ -354,7 +295,7 @@ static int replace_file(struct csv_copy *c, struct err *err)
 
 static int amend_csv_file(struct amend *a, int fd, struct err *err)
 {
-	struct csv_copy c = {.amend = a, .in = fd, .out = -1};
+	struct csv_copy c = {.amend = a, .in = fd, .over = -1, .out = -1};
 	int r = 0;
 
 	/* Writers hold it; where locks do not work (some network file systems) we do without. */
@@ -362,6 +303,11 @@ static int amend_csv_file(struct amend *a, int fd, struct err *err)
 		r = err_set(err, -EBUSY, "\"%s\" is being written by another process", a->path);
 	if (r == 0)
 		r = amend_csv_rows(&c, err);
+	if (r == -EAGAIN && c.anew) { /* once more: what was written over stays as it is */
+		buf_clear(&c.bytes);
+		c.copied = 0;
+		r = amend_csv_rows(&c, err);
+	}
 	if (r == 0 && c.out >= 0)
 		r = replace_file(&c, err);
 	if (c.out_path)
@@ -369,10 +315,13 @@ static int amend_csv_file(struct amend *a, int fd, struct err *err)
 	free(c.out_path);
 	if (c.out >= 0)
 		close(c.out);
+	if (c.over >= 0)
+		close(c.over);
 	close(fd);
 	buf_release(&c.bytes);
 	buf_release(&c.pending);
 	buf_release(&c.attr);
+	buf_release(&c.cell);
 	return r;
 }
 
@@ -426,7 +375,7 @@ static int amend_db_row(struct db_amend *d)
 		text++;
 	while (len && strchr(" \t\r\n", text[len - 1]))
 		len--;
-	if (!finding || !amend_attrs(a, &amend_json, text, len, finding))
+	if (!finding || !amend_attrs(a, &amend_json_form, text, len, finding))
 		return SQLITE_OK;
 	int rc = sqlite3_bind_text(d->update, 1, a->cell.data, (int)a->cell.len, SQLITE_STATIC);
 	if (rc == SQLITE_OK)

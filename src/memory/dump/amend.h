@@ -3,8 +3,10 @@
  * Writes findings into the MALLOC rows of a dump that exists, csv or db, in place. Everything else
  * in the file stays as it is, to the byte: other rows, other cells, rows that make no sense.
  *
- * A CSV file is written anew beside itself and moved over in one step, a database is changed in one
- * transaction: whatever goes wrong, the file is the old one or the new one, whole.
+ * A database is changed in one transaction. Rows of a CSV file that have room for the finding
+ * (memory/dump/cell.h) are written over one by one, at the same length: one that nobody wrote into is
+ * as it was. If one has none, the file is written anew beside itself and moved over in one step:
+ * whatever goes wrong, it is the old one or the new one, whole.
  */
 #ifndef SONDE_MEMORY_DUMP_AMEND_H
 #define SONDE_MEMORY_DUMP_AMEND_H
@@ -21,6 +23,7 @@ struct amendment {
 	const char
 		*inefficient; /* "early_allocation,late_deallocation"; NULL leaves what is there */
 	const char *owner; /* NULL leaves what is there */
+	bool room; /* more may be found later: of rows that are not in the file yet */
 };
 
 /* The finding about a block; NULL for rows that stay as they are. */

@@ -88,6 +88,17 @@ bool cell_next_pair(const char **at, const char *end, struct pair *out)
 	return true;
 }
 
+bool cell_is_room(const char *pair, size_t len)
+{
+	size_t at = strlen(CELL_ROOM);
+
+	if (len <= at || memcmp(pair, CELL_ROOM, at) != 0)
+		return false;
+	while (at < len && pair[at] == ' ')
+		at++;
+	return at == len;
+}
+
 bool cell_read_u64(const char *s, size_t n, uint64_t *out)
 {
 	uint64_t v = 0;
@@ -185,6 +196,8 @@ static inline __attribute__((always_inline)) void add_pair(const struct cell_key
 	if (row->event == ROW_SNAPSHOT)
 		key = snapshot_key(key);
 	if (!(keys->wanted >> (key < ATTR_KEY_END ? key : ATTR_RAW) & 1))
+		return;
+	if (key >= ATTR_KEY_END && cell_is_room(name, (size_t)(end - name)))
 		return;
 	if (key >= ATTR_KEY_END || row->nattrs == ROW_MAX_ATTRS - 1 ||
 	    row->nattrs == ROW_MAX_ATTRS) {

@@ -62,6 +62,14 @@ const char *cell_name(const struct row *row, size_t *out_len);
 /* Takes the next pair off the text at *at and moves *at behind it and its comma. */
 bool cell_next_pair(const char **at, const char *end, struct pair *out);
 
+/*
+ * A pair that means nothing: `room:` and blanks, where a finding may be written later without making
+ * the row longer. Readers pass it over.
+ */
+#define CELL_ROOM "room:"
+#define CELL_ROOM_BYTES 72 /* ",inefficient_type:" and all its kinds, and one blank */
+bool cell_is_room(const char *pair, size_t len);
+
 /* Does a key with its colon begin at p? */
 bool cell_is_key(const char *p, const char *end);
 

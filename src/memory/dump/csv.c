@@ -8,8 +8,8 @@
  *	flying:                         rows that are being written
  *	buffer:                         rows after them; both are kept when a write fails
  *
- * Findings often come a moment after their row. Where they may, the last rows are kept back, and
- * amended in the buffer: a file that needs no change later is not written a second time.
+ * Findings often come after their row. Where they may, the last rows are kept back, and amended when
+ * they leave the buffer (held.h): a file that needs no change later is not written a second time.
  */
 #include "memory/dump/writer.h"
 
@@ -29,11 +29,11 @@
 #include "memory/dump/amend.h"
 #include "memory/dump/cell.h"
 #include "memory/dump/csv_lex.h"
+#include "memory/dump/held.h"
 #include "memory/dump/write_behind.h"
 #include "wire/record.h"
 
 #define FLUSH_AT (256u << 10)
-#define HOLD_BYTES (2u << 20) /* of rows that are kept back; some thousand blocks of a training */
 #define SCAN_PIECE (256u << 10)
 /* Everything of a row but its texts: five numbers, two words, 16 attributes of key and number. */
 #define ROW_FIXED_MAX (512 + ROW_MAX_ATTRS * (WORD_LEN + PUT_U64_MAX + 2))
@@ -48,18 +48,6 @@ struct word {
 	size_t len;
 };
 
-/* The rows before a place in the buffer. */
-struct front {
-	size_t bytes;
-	uint64_t rows;
-};
-
-/* A MALLOC row in the buffer. */
-struct mark {
-	uint64_t allocation_id;
-	size_t at;
-};
-
 struct writer {
 	int fd;
 	int failed; /* the negative errno that rows are dropped for, 0 when all is well */
@@ -70,12 +58,8 @@ struct writer {
 	struct buf flying;
 	uint64_t flying_rows;
 	struct write_behind behind; /* of `flying`, unless that is empty */
-	bool holds;
+	struct held held;
 	enum row_compat compat;
-	struct front half; /* what goes out when the buffer is full */
-	struct front old; /* what was there at the last flush_old() */
-	struct mark *marks;
-	size_t nmarks, cap_marks;
 	struct buf scratch; /* of text_clean() */
 	char *path;
 	struct word events[ROW_EVENT_END + 1];
@@ -257,40 +241,32 @@ static void swap_buffers(struct writer *w)
 	w->flying_rows = rows;
 }
 
-static void cut_front(struct front *f, struct front by)
+/* Puts what was found into the rows of the buffer; none of them is marked afterwards. */
+static void settle_held(struct writer *w)
 {
-	*f = f->bytes > by.bytes ? (struct front){f->bytes - by.bytes, f->rows - by.rows}
-				 : (struct front){0};
-}
+	struct buf settled = {0};
 
-static void forget_marks(struct writer *w)
-{
-	w->nmarks = 0;
-	w->half = w->old = (struct front){0};
+	if (w->held.found) {
+		held_copy(&w->held, &w->buf, w->buf.len, w->compat, &settled);
+		buf_release(&w->buf);
+		w->buf = settled;
+	}
+	held_forget(&w->held);
 }
 
 /* Lets a thread write the first rows of the buffer; no others are being written. */
 static void start_writing(struct writer *w, struct front f)
 {
-	size_t gone = 0;
-
 	if (f.bytes == w->buf.len) {
+		settle_held(w);
 		swap_buffers(w);
-		forget_marks(w);
 	} else {
-		buf_add(&w->flying, w->buf.data, f.bytes);
+		held_copy(&w->held, &w->buf, f.bytes, w->compat, &w->flying);
 		w->flying_rows = f.rows;
 		w->buf.len -= f.bytes;
 		w->rows -= f.rows;
 		memmove(w->buf.data, w->buf.data + f.bytes, w->buf.len);
-		cut_front(&w->half, f);
-		cut_front(&w->old, f);
-		while (gone < w->nmarks && w->marks[gone].at < f.bytes)
-			gone++;
-		w->nmarks -= gone;
-		for (size_t i = 0; i < w->nmarks; i++)
-			w->marks[i] = (struct mark){w->marks[i + gone].allocation_id,
-						    w->marks[i + gone].at - f.bytes};
+		held_cut(&w->held, f);
 	}
 	w->behind = (struct write_behind){
 		.fd = w->fd, .data = w->flying.data, .len = w->flying.len, .at = w->size};
@@ -303,12 +279,13 @@ static int await_flying(struct writer *w)
 	if (!w->flying.len)
 		return 0;
 	write_behind_wait(&w->behind);
+	if (w->behind.result < 0)
+		settle_held(w);
 	swap_buffers(w);
 	note_written(w, w->behind.result, w->behind.done);
 	if (w->buf.len) {
 		buf_add(&w->buf, w->flying.data, w->flying.len);
 		w->rows += w->flying_rows;
-		forget_marks(w);
 	} else {
 		swap_buffers(w);
 	}
@@ -323,9 +300,9 @@ static int write_out(struct writer *w)
 	size_t done;
 
 	(void)await_flying(w); /* what it failed to write is tried again */
+	settle_held(w);
 	int r = fs_write_all(w->fd, w->buf.data, w->buf.len, (int64_t)w->size, &done);
 	note_written(w, r, done);
-	forget_marks(w);
 	return r;
 }
 
@@ -340,19 +317,6 @@ static int csv_flush(struct writer *w, struct err *err)
 		       w->path);
 }
 
-/* The row comes next. */
-static void mark_row(struct writer *w, const struct row *row)
-{
-	const struct attr *id = row->event == ROW_MALLOC ? row_attr(row, ATTR_ALLOCATION_ID) : NULL;
-
-	if (!w->half.bytes && w->buf.len >= HOLD_BYTES)
-		w->half = (struct front){w->buf.len, w->rows};
-	if (!id)
-		return;
-	w->marks = xgrow(w->marks, &w->cap_marks, w->nmarks + 1, sizeof(*w->marks));
-	w->marks[w->nmarks++] = (struct mark){id->number, w->buf.len};
-}
-
 static int csv_add(struct writer *w, const struct row *row, struct err *err)
 {
 	BUG_ON(row->nattrs > ROW_MAX_ATTRS);
@@ -360,52 +324,41 @@ static int csv_add(struct writer *w, const struct row *row, struct err *err)
 		w->lost_rows++;
 		return 0;
 	}
-	if (w->holds)
-		mark_row(w, row);
+	if (w->held.wants)
+		held_mark(&w->held, (struct front){w->buf.len, w->rows}, row);
 	put_row(w, row);
-	if (w->buf.len < (w->holds ? 2 * HOLD_BYTES : FLUSH_AT))
+	if (w->buf.len < (w->held.wants ? 2 * HELD_BYTES : FLUSH_AT))
 		return 0;
 	if (await_flying(w) < 0)
 		return csv_flush(w, err);
-	start_writing(w, w->half.bytes ? w->half : (struct front){w->buf.len, w->rows});
+	start_writing(w, w->held.half.bytes ? w->held.half : (struct front){w->buf.len, w->rows});
 	return 0;
 }
 
-static void csv_hold(struct writer *w)
+static void csv_hold(struct writer *w, enum writer_hold what)
 {
-	w->holds = true;
+	w->held.wants = what;
 }
 
 static int csv_flush_old(struct writer *w, struct err *err)
 {
-	if (!w->holds || w->failed)
+	struct held *h = &w->held;
+
+	if (!h->wants || w->failed)
 		return csv_flush(w, err);
-	if (w->old.bytes) {
-		if (await_flying(w) == 0 && w->old.bytes)
-			start_writing(w, w->old);
+	if (h->old.bytes) {
+		if (await_flying(w) == 0 && h->old.bytes)
+			start_writing(w, h->old);
 		if (await_flying(w) < 0)
 			return csv_flush(w, err);
 	}
-	w->old = (struct front){w->buf.len, w->rows};
+	h->old = (struct front){w->buf.len, w->rows};
 	return 0;
 }
 
 static bool csv_amend(struct writer *w, const struct amendment *finding)
 {
-	size_t i = w->nmarks, before = w->buf.len;
-
-	while (i && w->marks[i - 1].allocation_id != finding->allocation_id)
-		i--;
-	if (!i)
-		return false;
-	size_t at = w->marks[i - 1].at;
-	dump_amend_text(&w->buf, at, finding, w->compat);
-	size_t grown = w->buf.len - before; /* or less: it wraps, and so do the sums */
-	for (; i < w->nmarks; i++)
-		w->marks[i].at += grown;
-	w->half.bytes += w->half.bytes > at ? grown : 0;
-	w->old.bytes += w->old.bytes > at ? grown : 0;
-	return true;
+	return held_find(&w->held, finding);
 }
 
 static uint64_t csv_lost_rows(const struct writer *w)
@@ -425,7 +378,7 @@ static int csv_close(struct writer *w, struct err *err)
 		r = err_sys(err, -errno, "cannot close \"%s\"", w->path);
 	buf_release(&w->buf);
 	buf_release(&w->flying);
-	free(w->marks);
+	held_release(&w->held);
 	buf_release(&w->scratch);
 	free(w->path);
 	free(w);

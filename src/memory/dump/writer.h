@@ -18,6 +18,13 @@
 struct writer;
 struct amendment;
 
+/* What may be found about a block after its row. */
+enum writer_hold {
+	HOLD_NOTHING, /* also: nothing more will be, the file is about to be closed */
+	HOLD_FOR_OWNERS, /* within a moment */
+	HOLD_FOR_USE, /* as long as it is alive */
+};
+
 struct writer_ops {
 	const char *name; /* csv, db: value of --data-format */
 	const char *suffix; /* of the file name, without the dot */
@@ -31,10 +38,10 @@ struct writer_ops {
 
 	/*
 	 * Findings about rows that are not in the file yet; NULL where that cannot be done. hold():
-	 * they may come, so keep the last rows back for a while. flush_old(): brings those to the
+	 * they may come, so keep the last rows back for a moment. flush_old(): brings those to the
 	 * file that were there at the call before. amend(): false: the MALLOC row is not here.
 	 */
-	void (*hold)(struct writer *w);
+	void (*hold)(struct writer *w, enum writer_hold what);
 	int (*flush_old)(struct writer *w, struct err *err);
 	bool (*amend)(struct writer *w, const struct amendment *finding);
 };

@@ -60,6 +60,9 @@ struct input_sink {
 	void *arg;
 };
 
+/* The host of a recording (not of dumps, which do not say it); false: it is not known. */
+bool input_find_host(const char *path, struct buf *out);
+
 int input_read(const char *path, const struct input_sink *sink, struct err *err);
 
 /*

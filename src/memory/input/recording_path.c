@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <jansson.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -14,6 +15,8 @@
 
 #include "base/fs.h"
 #include "base/mem.h"
+#include "memory/input/input.h"
+#include "recorder/recording.h"
 #include "recorder/session.h"
 #include "wire/control_page.h"
 
@@ -101,4 +104,27 @@ int recording_wait(const char *path, unsigned seconds)
 		busy = is_finishing(path);
 	}
 	return busy;
+}
+
+/* It is in the first frame, or in the one behind what was dropped. */
+bool input_find_host(const char *path, struct buf *out)
+{
+	struct recording_reader *r = NULL;
+	const char *payload;
+	json_t *session = NULL;
+	uint32_t type;
+	size_t bytes;
+
+	if (recording_open(&r, path, NULL) < 0)
+		return false;
+	for (unsigned i = 0;
+	     i < 4 && !session && recording_next(r, &type, &payload, &bytes, NULL) > 0; i++)
+		if (type == FRAME_SESSION)
+			session = json_loadb(payload, bytes, 0, NULL);
+	const char *host = json_string_value(json_object_get(session, "host"));
+	if (host)
+		buf_add_str(out, host);
+	recording_reader_free(r);
+	json_decref(session);
+	return host && *host;
 }

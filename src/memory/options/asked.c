@@ -10,9 +10,12 @@
 
 void mem_asked_add(struct mem_asked *a, const struct mem_config *cfg, bool own)
 {
-	if (own && !a->own)
-		*a = (struct mem_asked){
-			.own = true, .db = a->db, .program = a->program, .gpu = a->gpu};
+	if (own && !a->own) {
+		a->memory = a->host = a->operators = a->accesses = a->steps = false;
+		a->deferred = a->devices = false;
+		a->slots = 0;
+		a->own = true;
+	}
 	a->known = true;
 	a->memory |= (cfg->dump_events & MEM_ALLOC) != 0;
 	a->host |= cfg->cpu;
@@ -25,6 +28,8 @@ void mem_asked_add(struct mem_asked *a, const struct mem_config *cfg, bool own)
 	a->slots |= cfg->npu_slots;
 	if (cfg->program)
 		a->program = cfg->program;
+	if (cfg->machine.cuda)
+		a->machine = cfg->machine;
 	if (cfg->command[0])
 		snprintf(a->command, sizeof(a->command), "%s", cfg->command);
 }
@@ -39,12 +44,37 @@ static void copy_text(char *out, size_t room, const char *text, size_t len)
 	buf_release(&shown);
 }
 
+const struct mem_gpu_device *mem_asked_device(const struct mem_asked *a, uint32_t device)
+{
+	for (size_t i = 0; i < a->ngpus; i++)
+		if (a->gpus[i].device == device)
+			return &a->gpus[i];
+	return NULL;
+}
+
+static void add_device(struct mem_asked *a, const struct rec_gpu *r, const char *name, size_t len)
+{
+	if (mem_asked_device(a, r->device) || a->ngpus == MEM_MAX_GPUS)
+		return;
+	struct mem_gpu_device *d = &a->gpus[a->ngpus++];
+	*d = (struct mem_gpu_device){
+		.device = r->device,
+		.mig = r->flags & GPU_MIG,
+		.mps = r->flags & GPU_MPS,
+		.total_bytes = r->total_bytes,
+	};
+	copy_text(d->name, sizeof(d->name), name, len);
+}
+
 void mem_asked_gpu(struct mem_asked *a, const struct rec_gpu *r)
 {
 	size_t len;
 	const char *name = rec_text(&r->head, &len), *nul = memchr(name, 0, len);
 	size_t n = nul ? (size_t)(nul - name) : len;
 	bool works = !r->error && r->device != DEV_NONE;
+
+	if (works)
+		add_device(a, r, name, n);
 
 	if (a->gpu.works && !works)
 		return; /* of several processes, the one that could use it */
@@ -67,9 +97,38 @@ static void add_command(const struct mem_asked *a, const char *options, struct b
 	buf_addf(out, "msmemscope %s-- %s", options, a->command[0] ? a->command : "PROGRAM …");
 }
 
+/* What an error of cuInit() means to the people who run the machine; NULL: it says nothing. */
+static const char *words_of_error(uint32_t error)
+{
+	static const struct {
+		uint32_t error;
+		const char *words;
+	} known[] = {
+		{34, "libcuda.so.1 is the stub that programs are linked with, not the driver: is "
+		     "a folder called stubs in LD_LIBRARY_PATH?"},
+		{46, "the GPU is taken: another process has it for itself (nvidia-smi -c)"},
+		{802, "the system is not ready: on machines with NVSwitch the fabric manager has "
+		      "to run"},
+		{803, "libcuda.so.1 and the kernel's driver are of different versions"},
+		{804, "the libraries for forward compatibility do not support this GPU"},
+		{805, "the MPS server could not be reached: is nvidia-cuda-mps-control running, "
+		      "with the same CUDA_MPS_PIPE_DIRECTORY?"},
+		{806, "the MPS server broke off; its log says why"},
+		{807, "the MPS server is not ready"},
+		{808, "the MPS server has as many clients as it can have"},
+		{809, "the MPS server has as many connections as it can have"},
+	};
+
+	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
+		if (known[i].error == error)
+			return known[i].words;
+	return NULL;
+}
+
 static void say_no_gpu(const struct mem_asked *a, struct buf *out)
 {
 	const struct mem_gpu *g = &a->gpu;
+	const char *words = words_of_error(g->error);
 
 	if (g->error == CUDA_NO_DEVICE || !g->error)
 		buf_add_str(out, "The job initialised CUDA, which found no GPU");
@@ -78,9 +137,32 @@ static void say_no_gpu(const struct mem_asked *a, struct buf *out)
 			 g->error);
 	if (g->visible_set)
 		buf_addf(out, "; CUDA_VISIBLE_DEVICES was '%s'", g->visible);
-	else if (g->error && g->error != CUDA_NO_DEVICE)
+	if (words)
+		buf_addf(out, ": %s", words);
+	else if (g->error && g->error != CUDA_NO_DEVICE && !g->visible_set)
 		buf_add_str(out, "; nvidia-smi says whether the driver works");
-	buf_add_str(out, ". ");
+	buf_add_str(out, words && words[strlen(words) - 1] == '?' ? " " : ". ");
+}
+
+/* The machine, or the container, as the launcher found it. */
+static void say_machine(const struct mem_machine *m, struct buf *out)
+{
+	if (!m->cuda)
+		return;
+	if (m->gpus && m->cuda == MEM_DRIVER_MISSING)
+		buf_addf(out, "There is a GPU of NVIDIA (/dev/nvidia*), but no libcuda.so.1 where "
+			      "programs look for it, so frameworks use the CPU: in a container the "
+			      "driver comes with --gpus all and "
+			      "NVIDIA_DRIVER_CAPABILITIES=compute,utility. ");
+	else if (m->gpus)
+		buf_addf(
+			out,
+			"There %s of NVIDIA and %s driver, which the job has not asked for: is its "
+			"framework built for CPUs? ",
+			m->gpus == 1 ? "is a GPU" : "are GPUs", m->gpus == 1 ? "its" : "their");
+	else if (!m->npus && m->cuda == MEM_DRIVER_MISSING)
+		buf_add_str(out, "There is no GPU of NVIDIA (/dev/nvidia*) and no NPU "
+				 "(/dev/davinci*) here that it could have used. ");
 }
 
 /* Of a job that has used CUDA: whether that explains it. */
@@ -116,10 +198,12 @@ static bool say_of_gpu(const struct mem_asked *a, struct buf *out)
 /* Neither an NPU nor a GPU that works, and nothing else was asked for. */
 static void say_no_device(const struct mem_asked *a, struct buf *out)
 {
-	if (!a->gpu.known)
+	if (!a->gpu.known) {
 		buf_add_str(out,
 			    "The job used no memory of an NPU or GPU that can be recorded: no "
 			    "process of it has initialised one, or it was linked statically. ");
+		say_machine(&a->machine, out);
+	}
 	buf_add_str(out, "Record the memory of the CPU with: ");
 	add_command(a, "--device=npu,cpu ", out);
 	buf_add_str(out, " (in Python: msmemscope.config(device=\"cpu\"), see docs/python.md).");

@@ -11,6 +11,8 @@
 #include "base/containers/buf.h"
 #include "memory/options/config.h"
 
+#define MEM_MAX_GPUS 64
+
 /* By what it was started with, or by what its processes have said since. Zero-initialise. */
 struct mem_asked {
 	bool known; /* it is a recording */
@@ -25,6 +27,7 @@ struct mem_asked {
 	uint32_t slots; /* else those */
 	enum mem_program program;
 	char command[MEM_COMMAND_BYTES];
+	struct mem_machine machine;
 	struct mem_gpu {
 		bool known; /* a process has initialised CUDA, or tried to */
 		bool works, followed; /* it could, and calls for memory come to our hooks */
@@ -34,7 +37,17 @@ struct mem_asked {
 		bool visible_set;
 		char name[64], visible[64]; /* as CUDA_VISIBLE_DEVICES was */
 	} gpu;
+	struct mem_gpu_device {
+		uint16_t device; /* as in rows */
+		bool mig, mps; /* a part of a GPU; shared by way of the MPS server */
+		uint64_t total_bytes;
+		char name[64];
+	} gpus[MEM_MAX_GPUS]; /* that the job has found */
+	size_t ngpus;
 };
+
+/* NULL: the job has told nothing about this device. */
+const struct mem_gpu_device *mem_asked_device(const struct mem_asked *a, uint32_t device);
 
 /* The job has initialised CUDA: see rec_gpu. */
 void mem_asked_gpu(struct mem_asked *a, const struct rec_gpu *r);

@@ -63,6 +63,13 @@ enum mem_mode { MEM_IMMEDIATE = 0, MEM_DEFERRED = 1 };
 /* The program that was launched; where nothing can be preloaded, nothing is recorded. */
 enum mem_program { MEM_PROGRAM_ANY = 0, MEM_PROGRAM_STATIC = 1, MEM_PROGRAM_PRIVILEGED = 2 };
 
+/* What the launcher saw of the machine, or of the container: why nothing was recorded. */
+enum mem_driver { MEM_DRIVER_UNKNOWN = 0, MEM_DRIVER_FOUND = 1, MEM_DRIVER_MISSING = 2 };
+struct mem_machine {
+	enum mem_driver cuda; /* libcuda.so.1, where the loader looks; UNKNOWN: so is all below */
+	uint32_t gpus, npus; /* NVIDIA's and Ascend's, by the files in /dev */
+};
+
 struct mem_watch {
 	bool on;
 	bool host; /* memory of the host, too: the program has named some */
@@ -102,6 +109,7 @@ struct mem_config {
 	enum row_compat compat;
 	enum mem_program program;
 	char command[MEM_COMMAND_BYTES]; /* of the job, as in a shell; empty: not known */
+	struct mem_machine machine;
 	uint32_t buffer_mb; /* ring memory of one process */
 	uint32_t max_kib; /* of the recording; 0: any size */
 	uint32_t wait_ms; /* how long a full ring may delay the job */

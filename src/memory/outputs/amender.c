@@ -100,8 +100,10 @@ void amender_progress(const struct amender *a, uint64_t *out_done, uint64_t *out
 	for (size_t i = 0; i < a->n; i++) {
 		char *new = dump_amend_name(a->copies[i].path, a->copies[i].pid);
 
-		*out_all += file_size(a->copies[i].path);
-		*out_done += file_size(new);
+		uint64_t done = file_size(new);
+		*out_all +=
+			done ? file_size(a->copies[i].path) : 0; /* else rows are written over */
+		*out_done += done;
 		free(new);
 	}
 	if (*out_done > *out_all) /* it is longer than the old one */

@@ -23,7 +23,7 @@ void amender_file(struct amender *a, const char *path, amend_lookup find, void *
 /* Is a file being amended? Tells what has come of those that are through. */
 bool amender_busy(struct amender *a);
 
-/* Bytes of the files that are being amended, and of what has been written of the new ones. */
+/* Bytes of the files that are being written anew, and of what has been written of the new ones. */
 void amender_progress(const struct amender *a, uint64_t *out_done, uint64_t *out_all);
 
 /* Files that are as they were before, since amending them failed. */

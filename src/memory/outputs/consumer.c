@@ -3,10 +3,13 @@
 #define LOG_AREA "recorder"
 #include "recorder/consumer.h"
 
+#include "recorder/session.h"
+
 #include "base/clock.h"
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/text/number_words.h"
 #include "base/text/printable.h"
 #include "memory/options/asked.h"
 #include "memory/outputs/outputs.h"
@@ -14,17 +17,17 @@
 #include "memory/track/job_memory.h"
 #include "memory/track/track.h"
 #include "wire/control_page.h"
+#include "wire/ring.h"
 
 #include <libgen.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #define TAG "[msmemscope] "
-#define TERMINAL_PIECE 512u
-#define TERMINAL_WAIT_MS 500
 #define FLUSH_NS 200000000ull
 
 /*
@@ -47,6 +50,7 @@ struct report {
 	bool closed; /* the last line was printed, with these: */
 	bool running;
 	uint64_t events;
+	char finding[600]; /* of `sonde record`: what is wrong, in one line; "" */
 };
 
 struct state {
@@ -114,7 +118,8 @@ static int open_memory(const struct recorder_session *session, struct consumer *
 		.recording_dir = session->dir,
 		.flags = DUMPS_AS_CONFIGURED | DUMPS_SPARE_ROOM,
 		.aside = true,
-		.silent = s->cfg.format == MEM_NONE && !s->cfg.report_asked,
+		.silent = s->cfg.format == MEM_NONE && !s->cfg.report_asked &&
+			  !session->page->record.on,
 		.by_job = !s->cfg.effective,
 	};
 	outputs_open(&s->outputs, &where, writer_find(mem_format_name(s->cfg.format)),
@@ -130,6 +135,7 @@ static int open_memory(const struct recorder_session *session, struct consumer *
 	};
 	out->state = s;
 	out->max_bytes = (uint64_t)s->cfg.max_kib << 10;
+	out->keep_ns = session->page->record.last_s * 1000000000ull;
 	out->base = &track_base;
 	out->stream = outputs_stream(&s->outputs);
 	out->listener = s->outputs.track;
@@ -231,18 +237,10 @@ static void add_losses(void *state, struct consumer_losses *total)
 
 /* --- the report --- */
 
-/* To the terminal, if there is one; not if it takes nothing, as after Ctrl-S. */
 static void report_print(const struct report *r, const char *text, size_t len)
 {
-	struct pollfd p = {.fd = STDERR_FILENO, .events = POLLOUT};
-
-	while (r->terminal && len && poll(&p, 1, TERMINAL_WAIT_MS) > 0) {
-		ssize_t n = write(STDERR_FILENO, text, len < TERMINAL_PIECE ? len : TERMINAL_PIECE);
-		if (n <= 0)
-			return;
-		text += n;
-		len -= (size_t)n;
-	}
+	if (r->terminal)
+		session_print(text, len);
 }
 
 static bool report_save(const struct report *r, struct buf *text)
@@ -258,6 +256,17 @@ static bool report_save(const struct report *r, struct buf *text)
 	return result == 0;
 }
 
+/* The first paragraph; the file has all of it. */
+static void keep_finding(struct report *r, const char *text)
+{
+	const char *end = strstr(text, "\n\n");
+	size_t n = end ? (size_t)(end - text) : strlen(text);
+
+	snprintf(r->finding, sizeof(r->finding), "%.*s%s", (int)n, text, n ? "\n" : "");
+	for (char *p = r->finding; *p; p++)
+		*p = *p == '\n' && p[1] ? ' ' : *p;
+}
+
 static void report_findings(struct report *r, struct diagnose *d)
 {
 	bool on_terminal = r->terminal && r->cfg->report != MEM_REPORT_OFF;
@@ -268,7 +277,9 @@ static void report_findings(struct report *r, struct diagnose *d)
 
 	diagnose_text(d, false, &text);
 	bool saved = text.len && report_save(r, &text);
-	if (shown && saved && r->page->report_fd) {
+	if (r->page->record.on) {
+		keep_finding(r, alarms ? buf_str(&text) : "");
+	} else if (shown && saved && r->page->report_fd) {
 		atomic_store(&r->page->report_ready, 1);
 	} else if (shown && on_terminal) {
 		buf_clear(&text);
@@ -280,17 +291,20 @@ static void report_findings(struct report *r, struct diagnose *d)
 	buf_release(&text);
 }
 
-/*
- * The last line: to the terminal; elsewhere the job's first process writes it, if it was asked for or
- * something is missing.
- */
-static void print_closing(const struct report *r, bool missing, const struct buf *text)
+/* Processes without a buffer, and why there was none, if that can be seen. */
+static void add_unrecorded(const struct report *r, unsigned long long n, struct buf *text)
 {
-	struct control_page *p = r->page;
+	const uint64_t need = ARENA_OFF_STACK_DATA + (uint64_t)ARENA_FIRST_SEGS * ARENA_SEG_SIZE;
+	struct statvfs fs;
 
-	report_print(r, text->data, text->len);
-	if (!r->terminal && p->report_fd && (missing || p->closing_asked))
-		snprintf(p->closing, sizeof(p->closing), "%.*s", (int)text->len, text->data);
+	buf_addf(text, "; %llu process%s could not be recorded at all", n, n == 1 ? "" : "es");
+	if (statvfs(r->dir, &fs) < 0 || (uint64_t)fs.f_bavail * fs.f_frsize >= need)
+		return;
+	buf_add_str(text, ", since the disk is full (");
+	words_bytes(text, (uint64_t)fs.f_bavail * fs.f_frsize);
+	buf_add_str(text, " are left, a buffer begins with ");
+	words_bytes(text, need);
+	buf_add_char(text, ')');
 }
 
 /* The last line of a recorded job: how much there is, where, and what to do with it. */
@@ -305,6 +319,7 @@ static void report_close(struct report *r, const struct consumer_report *now,
 
 	if (r->closed && now->events == r->events && now->running == r->running)
 		return;
+	memset(r->page->closing, 0, sizeof(r->page->closing));
 	r->closed = true;
 	r->events = now->events;
 	r->running = now->running;
@@ -313,12 +328,13 @@ static void report_close(struct report *r, const struct consumer_report *now,
 			 TAG "Warn: %s was deleted while the job ran: nothing is left of its "
 			     "recording\n",
 			 r->dir);
-		print_closing(r, true, &text);
+		session_say(r->page, r->terminal, &text, true);
 		buf_release(&text);
 		return;
 	}
-	buf_addf(&text, TAG "Info: %llu events recorded%s, ", (unsigned long long)now->events,
-		 now->running ? " so far" : "");
+	buf_addf(&text, "%s%llu events recorded%s, ",
+		 r->page->record.on ? "sonde record: " : TAG "Info: ",
+		 (unsigned long long)now->events, now->running ? " so far" : "");
 	if (lost && now->error)
 		buf_addf(&text, "%llu lost (the recording could not be written: %s)",
 			 (unsigned long long)lost, strerror(now->error));
@@ -327,8 +343,7 @@ static void report_close(struct report *r, const struct consumer_report *now,
 	else
 		buf_add_str(&text, "none lost");
 	if (unrecorded)
-		buf_addf(&text, "; %llu process%s could not be recorded at all", unrecorded,
-			 unrecorded == 1 ? "" : "es");
+		add_unrecorded(r, unrecorded, &text);
 	if (now->running)
 		buf_add_str(&text, "; processes of the job go on and are recorded");
 	if (rows)
@@ -337,7 +352,9 @@ static void report_close(struct report *r, const struct consumer_report *now,
 	if (now->writing)
 		buf_add_str(&text, "; still writing the files");
 	bool empty = !now->events || (asked.gpu.known && !o->rows && !o->silent);
-	if (empty && !now->running && unrecorded) {
+	if (r->page->record.on) {
+		buf_addf(&text, ".\n%s", r->finding); /* the other consumers go on */
+	} else if (empty && !now->running && unrecorded) {
 		buf_addf(&text, ", in %s\n", r->dir);
 	} else if (empty && !now->running) {
 		mem_asked_add(&asked, r->cfg, false);
@@ -347,7 +364,7 @@ static void report_close(struct report *r, const struct consumer_report *now,
 	} else {
 		buf_addf(&text, "; read them with: sonde mem show %s\n", r->dir);
 	}
-	print_closing(r, lost || rows || unrecorded, &text);
+	session_say(r->page, r->terminal, &text, lost || rows || unrecorded);
 	buf_release(&text);
 }
 

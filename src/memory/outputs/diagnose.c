@@ -46,6 +46,9 @@ struct diagnose {
 	uint32_t bit[MAX_ANALYSES]; /* who wants it; 0: everybody */
 	size_t n;
 	struct analysis *leaks, *gap, *inefficient, *watch; /* those of the list */
+	diagnose_marked marked;
+	void *marked_arg;
+	struct hmap late; /* pids with a row in a file that lacks what was found inefficient */
 	struct hmap relabels; /* pid: struct relabels */
 	struct names owners; /* texts, each kept once */
 	uint64_t lost, damaged; /* events, bytes of buffers */
@@ -54,12 +57,14 @@ struct diagnose {
 	struct processes processes;
 };
 
-struct diagnose *diagnose_new(enum row_compat compat, bool aside)
+struct diagnose *diagnose_new(enum row_compat compat, bool aside, diagnose_marked marked, void *arg)
 {
 	struct diagnose *d = xcalloc(1, sizeof(*d));
 
 	d->amender = amender_new(compat, aside);
 	d->literal = compat != ROW_SEED;
+	d->marked = marked;
+	d->marked_arg = arg;
 	return d;
 }
 
@@ -82,6 +87,7 @@ void diagnose_free(struct diagnose *d)
 	while (hmap_next(&d->relabels, &at, &key, &value))
 		relabels_free((struct relabels *)(uintptr_t)value);
 	hmap_release(&d->relabels);
+	hmap_release(&d->late);
 	names_release(&d->owners);
 	at = 0;
 	while (hmap_next(&d->known, &at, &key, &value)) {
@@ -108,6 +114,16 @@ static struct analysis *add_analysis(struct diagnose *d, struct analysis *a, uin
 	return a;
 }
 
+static void on_inefficient(void *arg, uint32_t pid, uint64_t allocation_id, const char *kinds)
+{
+	struct diagnose *d = arg;
+	struct amendment finding = {
+		.pid = pid, .allocation_id = allocation_id, .inefficient = kinds};
+
+	if (!d->marked(d->marked_arg, &finding))
+		hmap_put(&d->late, pid, 1);
+}
+
 /* Those that somebody wants and that are not there yet. */
 static void add_wanted(struct diagnose *d, const struct mem_config *cfg)
 {
@@ -121,8 +137,10 @@ static void add_wanted(struct diagnose *d, const struct mem_config *cfg)
 		d->leaks = add_analysis(d, leaks_new(NULL), MEM_LEAKS);
 		d->gap = add_analysis(d, gap_new(NULL), MEM_LEAKS);
 	}
-	if (wants & MEM_INEFFICIENT)
+	if (wants & MEM_INEFFICIENT) {
 		d->inefficient = add_analysis(d, inefficient_new(NULL), MEM_INEFFICIENT);
+		inefficient_listen(d->inefficient, on_inefficient, d);
+	}
 	if (wants & MEM_OOM)
 		add_analysis(d, oom_new(), MEM_OOM);
 	if (cfg->watch.on && !d->watch)
@@ -234,6 +252,7 @@ void diagnose_proc_end(struct diagnose *d, uint32_t pid)
 {
 	struct relabels *r = hmap_get_ptr(&d->relabels, pid);
 
+	hmap_remove(&d->late, pid);
 	if (!r)
 		return;
 	hmap_remove(&d->relabels, pid);
@@ -260,8 +279,7 @@ void diagnose_file(void *arg, uint32_t pid, const char *path)
 {
 	struct diagnose *d = arg;
 
-	if (!hmap_get_ptr(&d->relabels, pid) &&
-	    !(d->inefficient && inefficient_marked(d->inefficient)))
+	if (!hmap_get_ptr(&d->relabels, pid) && hmap_get(&d->late, pid) == HMAP_NONE)
 		return;
 	amender_file(d->amender, path, find_amendment, d);
 	if (d->unnoted)

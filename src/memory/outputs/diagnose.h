@@ -8,15 +8,20 @@
 #define SONDE_MEMORY_OUTPUTS_DIAGNOSE_H
 
 #include "base/containers/buf.h"
+#include "memory/dump/amend.h"
 #include "memory/track/track.h"
 
 struct diagnose;
+
+/* Puts a finding into a row that is still in memory; false: its file has to be amended. */
+typedef bool (*diagnose_marked)(void *arg, const struct amendment *finding);
 
 /*
  * Findings in rows are spelled as `compat` says. aside: large files are amended beside us, see
  * amender.h.
  */
-struct diagnose *diagnose_new(enum row_compat compat, bool aside);
+struct diagnose *diagnose_new(enum row_compat compat, bool aside, diagnose_marked marked,
+			      void *arg);
 void diagnose_free(struct diagnose *d); /* d may be NULL */
 
 /* For struct track_sink. */

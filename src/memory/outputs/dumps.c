@@ -152,6 +152,8 @@ static void device_close(struct dumps *d, const struct proc_dump *p, struct devi
 	struct writer *w = dd->writer;
 
 	if (w) {
+		if (p->ops->hold)
+			p->ops->hold(w, HOLD_NOTHING);
 		flush_writer(d, p, w, false);
 		uint64_t lost = p->ops->lost_rows(w);
 		int r = p->ops->close(w, &err);
@@ -357,9 +359,13 @@ static void remove_leftovers(const char *dir, const char *path)
 		closedir(d);
 }
 
-static bool wants_owners(const struct dumps *d, const struct proc_dump *p)
+static enum writer_hold what_to_hold(const struct dumps *d, const struct proc_dump *p)
 {
-	return (p->cfg ? p->cfg : track_config(d->track))->analysis & MEM_DECOMPOSE;
+	uint32_t analysis = (p->cfg ? p->cfg : track_config(d->track))->analysis;
+
+	return analysis & MEM_INEFFICIENT ? HOLD_FOR_USE
+	       : analysis & MEM_DECOMPOSE ? HOLD_FOR_OWNERS
+					  : HOLD_NOTHING;
 }
 
 static void open_writer(struct dumps *d, struct proc_dump *p, struct device_dump *dd)
@@ -378,8 +384,8 @@ static void open_writer(struct dumps *d, struct proc_dump *p, struct device_dump
 		r = p->ops->open(dd->path, d->setup.compat, &dd->writer, &err);
 	if (r < 0)
 		remember_error(d, &err);
-	else if (p->ops->hold && wants_owners(d, p))
-		p->ops->hold(dd->writer);
+	else if (p->ops->hold)
+		p->ops->hold(dd->writer, what_to_hold(d, p));
 	free(dir);
 }
 
@@ -472,14 +478,14 @@ void dumps_row(void *arg, uint32_t proc, const struct row *row)
 		dumps_flush_old(d);
 }
 
-bool dumps_relabel(struct dumps *d, uint32_t proc, uint64_t allocation_id, const char *owner)
+bool dumps_amend(struct dumps *d, uint32_t proc, struct amendment finding)
 {
 	const struct proc_dump *p = find_proc(d, proc);
 	bool done = false;
 
 	if (!p || !p->ops || !p->ops->amend)
 		return false;
-	struct amendment finding = {.pid = p->pid, .allocation_id = allocation_id, .owner = owner};
+	finding.pid = p->pid;
 	for (size_t i = 0; i < p->ndevices && !done; i++)
 		done = p->devices[i].writer && p->ops->amend(p->devices[i].writer, &finding);
 	return done && !p->repeats;

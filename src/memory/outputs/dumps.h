@@ -16,6 +16,7 @@
 
 #include "base/containers/buf.h"
 #include "base/fs.h"
+#include "memory/dump/amend.h"
 #include "memory/dump/writer.h"
 #include "memory/track/track.h"
 
@@ -70,12 +71,12 @@ const char *dumps_settle(struct dumps *d, uint32_t proc);
 /* Rows of files beside the dumps that could not be written; counted with the others. */
 void dumps_lose(struct dumps *d, uint64_t rows, const struct err *why);
 
-/* Brings all rows to their files; or those that were there at the call before, if owners of blocks
- * may still come. */
+/* Brings all rows to their files; or those that were there at the call before, if findings
+ * about blocks may still come. */
 void dumps_flush(struct dumps *d);
 void dumps_flush_old(struct dumps *d);
-/* The owner of a block became known after its MALLOC row. False: the row is in its file. */
-bool dumps_relabel(struct dumps *d, uint32_t proc, uint64_t allocation_id, const char *owner);
+/* Something became known about a block after its MALLOC row. False: the row is in its file. */
+bool dumps_amend(struct dumps *d, uint32_t proc, struct amendment finding);
 
 /* Rows that could not be written, and the first reason. */
 uint64_t dumps_lost(const struct dumps *d, struct err *out_why);

@@ -59,6 +59,7 @@ static void on_row(void *arg, uint32_t proc, const struct row *row)
 	if (o->silent)
 		return;
 	o->rows++;
+	o->row_proc = proc;
 	dumps_row(o->dumps, proc, row);
 	diagnose_row(o->diagnose, row);
 }
@@ -99,8 +100,17 @@ static void on_relabel(void *arg, uint32_t proc, uint32_t pid, uint64_t allocati
 {
 	struct outputs *o = arg;
 
-	if (!dumps_relabel(o->dumps, proc, allocation_id, owner))
+	if (!dumps_amend(o->dumps, proc,
+			 (struct amendment){.allocation_id = allocation_id, .owner = owner}))
 		diagnose_relabel(o->diagnose, pid, allocation_id, owner);
+}
+
+/* By the row that the analyses have just got: its process has written the other one, too. */
+static bool on_marked(void *arg, const struct amendment *finding)
+{
+	struct outputs *o = arg;
+
+	return dumps_amend(o->dumps, o->row_proc, *finding);
 }
 
 static void on_call(void *arg, uint32_t proc, const struct trace_row *row)
@@ -144,7 +154,7 @@ void outputs_open(struct outputs *o, const struct outputs_where *where,
 	o->config_proc = UINT32_MAX;
 	if (where->by_job)
 		o->config = xasprintf("%s/" SESSION_CONFIG, where->recording_dir);
-	o->diagnose = diagnose_new(compat, where->aside);
+	o->diagnose = diagnose_new(compat, where->aside, on_marked, o);
 	struct dumps_setup setup = {where->flags,  ops,		compat,
 				    diagnose_file, o->diagnose, where->below};
 	o->dumps = dumps_new(where->output_dir, &setup);

@@ -21,6 +21,7 @@ struct outputs {
 	struct trace_files *trace;
 	struct mem_asked asked; /* what is known of the job's GPUs */
 	uint64_t rows; /* that were made */
+	uint32_t row_proc; /* of the last one */
 	bool silent; /* nothing is written, and no analysis runs: see outputs_stream() */
 	char *config; /* file that says what the first process with settings of its own wants */
 	uint32_t config_proc; /* it; UINT32_MAX: none so far */

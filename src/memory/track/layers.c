@@ -7,6 +7,11 @@
  * The forward pass of a thread lasts from the beginning of an outermost module to its end. Passes
  * are numbered: a block that is freed in the pass in which it was allocated was a temporary one.
  *
+ * What a backward pass allocates belongs to the module of the operation whose gradient is computed:
+ * autograd numbers operations, each thread its own, and says at which it is.
+ *
+ *	operations	number from which on they are those of a layer, ascending; of one thread
+ *
  * Allocations may come late, as in labels.c. Here threads change several hundred times in a step of
  * training, so what they had is kept in a compact form, and more of it.
  */
@@ -21,6 +26,9 @@
 #define MAX_THREADS 65536
 #define MAX_PAST 65536u /* of a thread, and … */
 #define MAX_ALL_PAST (1u << 20) /* … of all of them */
+#define MAX_OPERATIONS 65536u /* of a thread; the older half goes */
+#define MAX_COUNTERS 256u
+#define NUMBER_BITS WORK_THREAD_SHIFT
 
 struct past_layer {
 	uint64_t from_ns;
@@ -32,6 +40,7 @@ struct layers_thread {
 	uint64_t *open; /* innermost last */
 	size_t nopen, cap_open;
 	uint32_t forwards; /* that have begun */
+	uint64_t gradient; /* the layer of the operation whose gradient is computed */
 	uint64_t since_ns; /* when it last changed */
 	struct past_layer *past; /* what was before, in a circle */
 	size_t npast, cap_past, first_past;
@@ -45,7 +54,7 @@ struct layer_state {
 static struct layer_state state_now(const struct layers_thread *th)
 {
 	if (!th->nopen)
-		return (struct layer_state){0};
+		return (struct layer_state){.layer = th->gradient};
 	return (struct layer_state){th->open[th->nopen - 1], th->forwards};
 }
 
@@ -100,6 +109,93 @@ static struct layers_thread *thread_of(struct proc *p, uint32_t tid)
 	return th;
 }
 
+/* --- gradients --- */
+
+struct operations {
+	struct {
+		uint64_t from, layer;
+	} * list;
+	size_t n, cap;
+};
+
+static struct operations *operations_of(struct proc *p, uint64_t counter, bool make)
+{
+	struct operations *o = omap_get(&p->operations, counter);
+
+	if (!o && make && p->operations.count < MAX_COUNTERS && budget_take(p, sizeof(*o))) {
+		o = xcalloc(1, sizeof(*o));
+		omap_put(&p->operations, counter, o);
+	}
+	return o;
+}
+
+/* From operation `number` on they belong to this layer; what was behind it never came to be. */
+static void add_operation(struct proc *p, struct operations *o, uint64_t number, uint64_t layer)
+{
+	while (o->n && o->list[o->n - 1].from >= number)
+		o->n--;
+	if (o->n && o->list[o->n - 1].layer == layer)
+		return;
+	if (o->n == MAX_OPERATIONS) {
+		o->n /= 2;
+		memmove(o->list, o->list + o->n, o->n * sizeof(*o->list));
+	}
+	if (o->n == o->cap && !budget_take(p, (o->cap ? o->cap : 8) * sizeof(*o->list)))
+		return;
+	o->list = xgrow(o->list, &o->cap, o->n + 1, sizeof(*o->list));
+	o->list[o->n].from = number;
+	o->list[o->n++].layer = layer;
+}
+
+/* Whose operation this is; 0: nobody's. */
+static uint64_t layer_of_operation(struct proc *p, uint64_t sequence)
+{
+	const struct operations *o = operations_of(p, sequence >> NUMBER_BITS, false);
+	uint64_t number = sequence & ((1ull << NUMBER_BITS) - 1);
+	size_t low = 0, high = o ? o->n : 0;
+
+	while (low < high) {
+		size_t mid = (low + high) / 2;
+		if (o->list[mid].from <= number)
+			low = mid + 1;
+		else
+			high = mid;
+	}
+	return low ? o->list[low - 1].layer : 0;
+}
+
+/* A module has begun or ended in the thread: what its next operations belong to. */
+static void note_operations(struct proc *p, const struct layers_thread *th,
+			    const struct rec_layer *r)
+{
+	uint64_t sequence = r->addr - 1;
+	struct operations *o = r->addr ? operations_of(p, sequence >> NUMBER_BITS, true) : NULL;
+
+	if (o)
+		add_operation(p, o, sequence & ((1ull << NUMBER_BITS) - 1),
+			      th->nopen ? th->open[th->nopen - 1] : 0);
+}
+
+static void begin_gradient(struct proc *p, uint32_t tid, const struct rec_layer *r)
+{
+	struct layers_thread *th = thread_of(p, tid);
+	uint64_t layer = r->addr ? layer_of_operation(p, r->addr - 1) : 0;
+
+	if (!th || th->gradient == layer)
+		return;
+	if (!th->nopen)
+		keep_past(p, th, r->head.time_ns);
+	th->gradient = layer;
+}
+
+static void free_operations(void *value)
+{
+	free(((struct operations *)value)->list);
+	free(value);
+}
+
+/* --- forward passes --- */
+
 static void enter_layer(struct proc *p, uint32_t tid, const struct rec_layer *r)
 {
 	struct layers_thread *th = thread_of(p, tid);
@@ -110,6 +206,7 @@ static void enter_layer(struct proc *p, uint32_t tid, const struct rec_layer *r)
 	th->forwards += !th->nopen;
 	th->open = xgrow(th->open, &th->cap_open, th->nopen + 1, sizeof(*th->open));
 	th->open[th->nopen++] = r->layer;
+	note_operations(p, th, r);
 }
 
 /* The innermost of this text, and all that is inside: a forward that raised may have said nothing. */
@@ -125,6 +222,7 @@ static void leave_layer(struct proc *p, uint32_t tid, const struct rec_layer *r)
 	n = r->layer ? n : 1;
 	keep_past(p, th, r->head.time_ns);
 	th->nopen = n - 1;
+	note_operations(p, th, r);
 }
 
 /* --- blocks --- */
@@ -221,6 +319,8 @@ void layers_record(struct proc *p, uint32_t tid, const struct rec_layer *r)
 		enter_layer(p, tid, r);
 	else if (r->kind == LAYER_ADDR && r->layer)
 		place_tensor(p, r);
+	else if (r->kind == LAYER_GRADIENT)
+		begin_gradient(p, tid, r);
 }
 
 /* --- threads --- */
@@ -247,6 +347,7 @@ void layers_thread_begins(struct proc *p, uint32_t tid)
 void layers_release(struct proc *p)
 {
 	omap_release_values(&p->layers, free_thread);
+	omap_release_values(&p->operations, free_operations);
 }
 
 /* --- for base_write.c; what was before is left out, as in labels.c --- */

@@ -89,6 +89,8 @@ static void track_record(void *arg, uint32_t number, uint32_t tid, const struct 
 	struct track *t = arg;
 	struct proc *p = proc_of(t, number);
 
+	if (number == PROC_NONE)
+		return; /* stacks and counters */
 	if (r->time_ns > t->newest_ns)
 		t->newest_ns = r->time_ns;
 	t->in_base = false;
@@ -392,12 +394,17 @@ const struct stream_ops track_stream = {
 	.damage = damage_found,
 };
 
-int track_file(struct track *t, const char *recording, bool *out_torn, struct err *err)
+void track_file_grows(struct track *t, const char *recording)
 {
 	struct stat st;
 
 	if (stat(recording, &st) == 0)
 		budget_set(t, &st);
+}
+
+int track_file(struct track *t, const char *recording, bool *out_torn, struct err *err)
+{
+	track_file_grows(t, recording);
 	int r = stream_file(recording, &track_stream, t, out_torn, err);
 
 	t->whole = t->ended;

@@ -73,6 +73,12 @@ extern const struct stream_ops track_stream;
  */
 int track_file(struct track *t, const char *recording, bool *out_torn, struct err *err);
 
+/*
+ * For who reads a file frame by frame while it is written: how much may be kept follows its size, as
+ * in track_file(). To be called when it has grown.
+ */
+void track_file_grows(struct track *t, const char *recording);
+
 /* After track_file(): the recorder left in order, and so did all processes before it. */
 bool track_is_whole(const struct track *t);
 

@@ -139,6 +139,7 @@ struct proc {
 	struct omap threads; /* tid → struct thread */
 	struct omap layers; /* tid → the layers that run in it, see memory/track/layers.c */
 	size_t npast_layers; /* of all threads */
+	struct omap operations; /* of autograd: the thread that numbers them → layers of modules */
 	struct omap calls; /* tid → functions that run, see memory/track/calls.c */
 	struct omap notes; /* hash → spans that the program named */
 	size_t npast; /* of all threads */

@@ -11,6 +11,7 @@
 
 #include "guest/collect/collect.h"
 #include "guest/monitor/monitor.h"
+#include "python/_sonde/interpreter.h"
 #include "wire/request.h"
 
 #include <string.h>
@@ -217,7 +218,7 @@ PyMODINIT_FUNC PyInit__monitor(void);
 
 PyMODINIT_FUNC PyInit__monitor(void)
 {
-	PyObject *m = PyModule_Create(&definition);
+	PyObject *m = interpreter_fits() ? PyModule_Create(&definition) : NULL;
 
 	if (m && PyModule_AddStringConstant(m, "__version__", SONDE_VERSION) < 0)
 		Py_CLEAR(m);

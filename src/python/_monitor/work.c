@@ -8,6 +8,7 @@
 
 #include "guest/collect/collect.h"
 #include "guest/monitor/monitor.h"
+#include "python/_sonde/autograd.h"
 #include "python/_sonde/layer_table.h"
 #include "unwind/python/origin.h"
 
@@ -20,7 +21,6 @@
 
 #define MAX_OPEN 128 /* modules inside one another */
 #define MAX_WRAPPED 8
-#define LAST_OFFSET 96 /* in a node of autograd, where its number is looked for */
 
 enum { OF_UNKNOWN, OF_USER, OF_LIBRARY };
 
@@ -143,109 +143,6 @@ static PyObject *work_outermost(PyObject *self, PyObject *args)
 	return PyLong_FromVoidPtr(open.n ? (void *)(uintptr_t)open.at[0].object : NULL);
 }
 
-/* --- autograd --- */
-
-/*
- * torch::autograd::get_current_node() returns a smart pointer, in memory, as it is longer than two
- * words here. It counts one reference more, and that goes back at once: the engine holds two while it
- * computes, in its task and for whoever asks, so none of ours is ever the last.
- *
- *	std::shared_ptr                 node, counts      the number of the node is at 24
- *	intrusive_ptr (2.12 and later)  node              it is at 16, and the count in the node, at 8
- */
-struct node_pointer {
-	char *node;
-	char *counts;
-	void *unused;
-};
-
-#define NUMBER_AT_SHARED 24
-#define NUMBER_AT_INTRUSIVE 16
-#define ENGINES_COUNTS 2
-
-static struct node_pointer (*current_node)(void);
-
-static void *shared_node_now(void)
-{
-	struct node_pointer n = current_node();
-
-	if (n.node)
-		__atomic_sub_fetch((int32_t *)(void *)(n.counts + 8), 1, __ATOMIC_ACQ_REL);
-	return n.node;
-}
-
-static void *intrusive_node_now(void)
-{
-	struct node_pointer n = current_node();
-	uint64_t *count = (uint64_t *)(void *)(n.node + 8);
-
-	if (n.node && (uint32_t)__atomic_load_n(count, __ATOMIC_RELAXED) > ENGINES_COUNTS)
-		__atomic_sub_fetch(count, 1, __ATOMIC_ACQ_REL);
-	return n.node;
-}
-
-/* The object of a node holds a pointer to it behind its head. */
-static const char *node_of(PyObject *object)
-{
-	void *node;
-
-	memcpy(&node, (char *)object + 2 * sizeof(void *), sizeof(node));
-	return node;
-}
-
-static uint64_t number_at(const char *node, uint32_t offset)
-{
-	uint64_t v;
-
-	memcpy(&v, node + offset, sizeof(v));
-	return v;
-}
-
-/* Where both nodes have their numbers, and behind it the thread that counts. */
-static bool find_offsets(const char *a, uint64_t number_a, const char *b, uint64_t number_b,
-			 struct collect_autograd *out)
-{
-	for (uint32_t at = NUMBER_AT_INTRUSIVE; at <= NUMBER_AT_SHARED; at += 8) {
-		if (number_at(a, at) != number_a || number_at(b, at) != number_b)
-			continue;
-		uint64_t thread = out->thread();
-		for (uint32_t next = at + 8; next <= LAST_OFFSET; next += 8) {
-			if (number_at(a, next) != thread || number_at(b, next) != thread)
-				continue;
-			out->sequence_at = at;
-			out->thread_at = next;
-			out->node = at == NUMBER_AT_SHARED ? shared_node_now : intrusive_node_now;
-			return true;
-		}
-	}
-	return false;
-}
-
-/* work_autograd(path of libtorch_cpu, node, its number, another one, its number) */
-static PyObject *work_autograd(PyObject *self, PyObject *args)
-{
-	static struct collect_autograd found;
-	unsigned long long number[2];
-	PyObject *node[2];
-	const char *path;
-
-	(void)self;
-	if (!PyArg_ParseTuple(args, "sOKOK", &path, &node[0], &number[0], &node[1], &number[1]))
-		return NULL;
-	void *lib = dlopen(path, RTLD_LAZY | RTLD_NOLOAD);
-	if (!lib)
-		return PyBool_FromLong(0);
-	*(void **)&found.sequence = dlsym(lib, "_ZN2at15sequence_number4peekEv");
-	*(void **)&found.thread = dlsym(lib, "_ZN2at14RecordFunction15currentThreadIdEv");
-	*(void **)&current_node = dlsym(lib, "_ZN5torch8autograd16get_current_nodeEv");
-	bool known = found.sequence && found.thread && current_node && number[0] != number[1] &&
-		     found.sequence() > number[1] &&
-		     find_offsets(node_of(node[0]), number[0], node_of(node[1]), number[1], &found);
-	if (known)
-		collect_work_switch(monitor_attributes(), &found);
-	return PyBool_FromLong(known);
-}
-
 /* --- on and off --- */
 
 static PyObject *listener;
@@ -262,7 +159,7 @@ static int call_listener(void *arg)
 
 static void wanted_changed(void)
 {
-	collect_work_switch(monitor_attributes(), NULL);
+	collect_work_switch(monitor_attributes());
 	if (Py_IsInitialized())
 		(void)Py_AddPendingCall(call_listener, NULL);
 }
@@ -294,8 +191,7 @@ PyMethodDef work_methods[] = {
 	{"work_leave", work_leave, METH_O, "work_leave(module)"},
 	{"work_clear", work_clear, METH_NOARGS, "work_clear(): no module runs in this thread"},
 	{"work_outermost", work_outermost, METH_NOARGS, "work_outermost() -> id, or 0"},
-	{"work_autograd", work_autograd, METH_VARARGS,
-	 "work_autograd(library, node, number, node, number) -> can gradients be followed?"},
+	AUTOGRAD_METHODS,
 	{"work_hide", work_hide, METH_O, "work_hide(co_filename): its lines are nobody's"},
 	{"work_listen", work_listen, METH_O, "work_listen(function of a bool): is it wanted?"},
 	{NULL, NULL, 0, NULL},

@@ -3,6 +3,7 @@
 #include "python/_sonde/module.h"
 
 #include "guest/collect/collect.h"
+#include "python/_sonde/autograd.h"
 #include "python/_sonde/layer_table.h"
 
 static void send_layer(uint8_t kind, struct layer *l, uint64_t addr, uint64_t bytes)
@@ -63,8 +64,18 @@ static PyObject *layer_addrs(PyObject *self, PyObject *args)
 	return PyBool_FromLong(l != NULL);
 }
 
+static PyObject *layers_gradients(PyObject *self, PyObject *on)
+{
+	(void)self;
+	collect_follow_gradients(PyObject_IsTrue(on) == 1);
+	Py_RETURN_NONE;
+}
+
 PyMethodDef layer_methods[] = {
 	LAYER_TABLE_METHODS,
+	AUTOGRAD_METHODS,
+	{"layers_gradients", layers_gradients, METH_O,
+	 "layers_gradients(bool): what a backward pass allocates belongs to modules"},
 	{"layer_enter", layer_enter, METH_O, "layer_enter(module) -> is its path known?"},
 	{"layer_leave", layer_leave, METH_O, "layer_leave(module) -> is its path known?"},
 	{"layers_leave", layers_leave, METH_NOARGS, "layers_leave(): all of this thread"},

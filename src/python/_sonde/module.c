@@ -2,6 +2,7 @@
 #include "python/_sonde/module.h"
 
 #include "memory/options/config.h"
+#include "python/_sonde/interpreter.h"
 #include "wire/control_page.h"
 #include "wire/record.h"
 
@@ -50,7 +51,7 @@ PyMODINIT_FUNC PyInit__sonde(void)
 	PyMethodDef *const tables[] = {control_methods, event_methods,	   op_methods,
 				       history_methods, sanitizer_methods, trace_methods,
 				       tensor_methods,	layer_methods};
-	PyObject *m = PyModule_Create(&definition);
+	PyObject *m = interpreter_fits() ? PyModule_Create(&definition) : NULL;
 
 	for (size_t i = 0; m && i < sizeof(tables) / sizeof(tables[0]); i++)
 		if (PyModule_AddFunctions(m, tables[i]) < 0)

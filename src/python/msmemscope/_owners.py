@@ -22,7 +22,8 @@ starts for the first of them; from the second time on it is labelled along with 
 pool of torch reports by itself (CUDA) has no thread: it gets the labels that the caller has then.
 
 Besides, each block gets the path of its module in the model (see sonde/_layers.py): that of the innermost
-module whose forward runs, or that of the parameter.
+module whose forward runs, of the operation whose gradient is computed (sonde/_gradients.py), or that of
+the parameter.
 
 A forward that ends by an exception may leave no word of it. So each window remembers the frame that
 it belongs to, and one whose frame is gone is closed by whatever opens the next.
@@ -35,7 +36,7 @@ import threading
 import time
 import weakref
 
-from sonde import _layers, _model_parts, _sonde
+from sonde import _gradients, _layers, _model_parts, _sonde
 
 from . import _addresses, _history, _imports, _messages, _program_errors
 
@@ -45,6 +46,7 @@ SYNC_S = 0.5  # less than the recorder waits for what the pool of torch has note
 _undo = []  # functions that take back what enable() did
 _known = {}  # id: weak reference to a module whose weights have been labelled
 _autograd_threads = {}  # process: native ids of autograd's own threads
+_follows = False  # is it known whose gradient is computed?
 _synced = 0.0  # when the pool of torch was last asked
 
 
@@ -86,6 +88,7 @@ def _hook_torch(torch):
         except Exception as why:  # one of them may be unknown to this version
             _program_errors.pass_on(why)
             _messages.warn_once(f"some owners are not recorded: {hook.__name__}: {_messages.describe(why)}")
+    _follow_gradients(torch)
 
 
 def _guard(function):
@@ -240,6 +243,18 @@ def _label(torch, text, tensors):
 
 
 # --- gradients ---
+
+
+def _follow_gradients(torch):
+    """What a backward pass allocates belongs to the module of the operation that it is at. Older versions
+    of torch do not say which that is."""
+    global _follows
+    try:
+        _follows = _follows or _gradients.follow(torch, _sonde.autograd_follow)
+        _sonde.layers_gradients(_follows)
+        _undo.append(lambda: _sonde.layers_gradients(False))
+    except Exception:
+        pass
 
 
 def _hook_backward(torch):

@@ -13,9 +13,9 @@ Nothing in here may raise into the program or change what it computes.
 import os
 import sys
 
-from msmemscope import _addresses, _imports
+from msmemscope import _imports
 
-from . import _layers, _monitor
+from . import _gradients, _layers, _monitor
 
 _undo = []  # functions that take back what _enable() did
 _waits = []
@@ -139,28 +139,6 @@ def _hook_optimizers(torch):
 
 
 def _follow_autograd(torch):
-    """Where autograd keeps the numbers of operations, as two of them show that are made for it."""
     global _knows_autograd
-    if _knows_autograd:
-        return
-    with _addresses.unseen(torch), torch.inference_mode(False), torch.enable_grad():
-        off = torch._C._DisableTorchDispatch()  # as long as it lives
-        try:
-            first = torch.zeros(1, device="cpu", requires_grad=True).view(1)
-            second = first.view(1)
-        finally:
-            del off
-    nodes = [tensor.grad_fn for tensor in (first, second)]
-    numbers = [node._sequence_nr() for node in nodes]
-    _knows_autograd = _monitor.work_autograd(
-        _library("libtorch_cpu.so"), nodes[0], numbers[0], nodes[1], numbers[1]
-    )
-
-
-def _library(name):
-    with open("/proc/self/maps") as maps:
-        for line in maps:
-            path = line.rstrip("\n").split(None, 5)[-1]
-            if os.path.basename(path).startswith(name):
-                return path
-    return name
+    if not _knows_autograd:
+        _knows_autograd = _gradients.follow(torch, _monitor.autograd_follow)

@@ -57,6 +57,12 @@ def name(thing, text):
     _add(thing, text)
 
 
+def model_name(model):
+    """What its parts have in front of their paths."""
+    text = _texts.get(id(model)) if is_known(model) else None
+    return text.split(":", 1)[0] if text else type(model).__name__.replace(":", "_")
+
+
 def is_known(module):
     ref = _refs.get(id(module))
     return ref is not None and ref() is module

@@ -27,8 +27,8 @@ struct fold_proc {
 };
 
 struct fold {
-	const struct base_ops *base;
-	void *state;
+	const struct fold_order *order;
+	void *states[FOLD_BASES];
 	struct recording_writer *out;
 	struct buf session;
 	struct omap procs; /* number → struct fold_proc, of those that have not ended */
@@ -47,9 +47,16 @@ struct fold {
 
 #define PASS_ON(f, function, ...)                                                                  \
 	do {                                                                                       \
-		if ((f)->base->stream->function)                                                   \
-			(f)->base->stream->function((f)->state, ##__VA_ARGS__);                    \
+		for (unsigned b_ = 0; b_ < (f)->order->nbases; b_++)                               \
+			if ((f)->order->bases[b_]->stream->function)                               \
+				(f)->order->bases[b_]->stream->function((f)->states[b_],           \
+									##__VA_ARGS__);            \
 	} while (0)
+
+static uint64_t count_steps(const struct fold *f)
+{
+	return f->order->bases[0]->steps(f->states[0]);
+}
 
 static void on_session(void *arg, const char *json, size_t len)
 {
@@ -143,7 +150,10 @@ static void keep_record(struct fold *f, uint32_t proc, uint32_t tid, const struc
 static void on_record(void *arg, uint32_t proc, uint32_t tid, const struct rec *r)
 {
 	struct fold *f = arg;
+	uint64_t from_ns = f->order->keep_from_ns;
 
+	if (from_ns && r->time_ns >= from_ns)
+		f->found = true;
 	if (f->found) {
 		keep_record(f, proc, tid, r);
 		return;
@@ -151,7 +161,7 @@ static void on_record(void *arg, uint32_t proc, uint32_t tid, const struct rec *
 	if (r->time_ns > f->cut.until_ns)
 		f->cut.until_ns = r->time_ns;
 	PASS_ON(f, record, proc, tid, r);
-	f->found = f->looking && f->base->steps(f->state) != f->steps;
+	f->found = f->looking && count_steps(f) != f->steps;
 }
 
 static void on_cursor(void *arg, const struct batch_cursor *c)
@@ -217,7 +227,7 @@ static int read_oldest(struct fold *f, const struct fold_order *o, uint64_t *out
 		       struct err *err)
 {
 	uint64_t from = o->end > o->keep_bytes ? o->end - o->keep_bytes : 0;
-	uint64_t give_up = from + (o->end - from) / 2;
+	uint64_t give_up = o->keep_from_ns ? o->end : from + (o->end - from) / 2;
 	struct recording_reader *r;
 	uint32_t type;
 	const char *payload;
@@ -230,9 +240,9 @@ static int read_oldest(struct fold *f, const struct fold_order *o, uint64_t *out
 	     *out_at = recording_offset(r)) {
 		if (*out_at >= give_up)
 			break;
-		if (*out_at >= from && !f->looking) {
+		if (*out_at >= from && !f->looking && !o->keep_from_ns) {
 			f->looking = true;
-			f->steps = f->base->steps(f->state);
+			f->steps = count_steps(f);
 		}
 		ret = recording_next(r, &type, &payload, &bytes, err);
 		if (ret <= 0)
@@ -312,7 +322,7 @@ static int write_base(struct fold *f, const struct fold_order *o, struct err *er
 	f->cut.events = f->cut.ended_events;
 	omap_each(&f->cursors, add_cursor, &items);
 	omap_each(&f->procs, add_counts, &items);
-	f->base->describe(f->state, &f->cut);
+	o->bases[0]->describe(f->states[0], &f->cut);
 	f->cut.limit_bytes = o->limit_bytes;
 	f->cut.cuts++;
 	int r = f->session.len ? recording_append(f->out, FRAME_SESSION, f->session.data,
@@ -324,8 +334,8 @@ static int write_base(struct fold *f, const struct fold_order *o, struct err *er
 		omap_each(&f->procs, append_proc, &procs);
 	if (r == 0)
 		r = procs.result;
-	if (r == 0)
-		r = f->base->write(f->state, append_batch, f);
+	for (unsigned i = 0; r == 0 && i < o->nbases; i++)
+		r = o->bases[i]->write(f->states[i], append_batch, f);
 	if (r == 0 && items.batch.len)
 		r = append_batch(f, items.batch.data, items.batch.len);
 	buf_release(&items.batch);
@@ -361,16 +371,19 @@ static int write_new(struct fold *f, const struct fold_order *o, uint64_t at, st
 
 int fold_recording(const struct fold_order *o, uint64_t *out_base_bytes, struct err *err)
 {
-	struct fold f = {.base = o->base, .state = o->base->open(), .run = SIZE_MAX};
+	struct fold f = {.order = o, .run = SIZE_MAX};
 	uint64_t at = 0;
 
+	for (unsigned i = 0; i < o->nbases; i++)
+		f.states[i] = o->bases[i]->open();
 	int r = read_oldest(&f, o, &at, err);
 	if (r == 0 && at > o->end) /* a damaged part reaches beyond it */
 		r = err_set(err, -EAGAIN, "the recording is damaged where it was to be cut");
 	if (r == 0)
 		r = write_new(&f, o, at, err);
 	*out_base_bytes = f.base_bytes;
-	f.base->close(f.state);
+	for (unsigned i = 0; i < o->nbases; i++)
+		o->bases[i]->close(f.states[i]);
 	omap_release_values(&f.procs, free);
 	omap_release_values(&f.cursors, free);
 	buf_release(&f.session);

@@ -11,13 +11,17 @@
 
 #include <stdint.h>
 
+#define FOLD_BASES 4
+
 struct fold_order {
 	const char *from; /* the recording */
 	const char *to; /* the new one; it must not exist */
 	uint64_t end; /* so much of `from` is looked at: whole frames */
-	uint64_t keep_bytes; /* of it stay about so many */
-	uint64_t limit_bytes; /* that was asked for: for frame_cut */
-	const struct base_ops *base;
+	uint64_t keep_bytes; /* of it stay about so many; or, if that is not 0: */
+	uint64_t keep_from_ns; /* what happened from then on stays */
+	uint64_t limit_bytes; /* that was asked for: for frame_cut; 0: a time was */
+	const struct base_ops *bases[FOLD_BASES]; /* the first one knows steps */
+	unsigned nbases;
 };
 
 /* out_base_bytes: that the base takes in the new file. */

@@ -2,6 +2,7 @@
 #define LOG_AREA "recorder"
 #include "recorder/rotate/rotate.h"
 
+#include "base/clock.h"
 #include "base/fs.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -11,6 +12,7 @@
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -27,10 +29,15 @@ struct outcome {
 struct rotate {
 	struct recording_writer *out;
 	char *path, *next;
-	uint64_t limit;
-	const struct base_ops *base;
+	uint64_t limit; /* bytes; 0: none */
+	uint64_t keep_ns; /* 0: no time was asked for */
+	uint64_t kept_from_ns; /* what the file begins with, in time */
+	uint64_t again_ns; /* when it is cut again by time */
+	const struct base_ops *bases[FOLD_BASES];
+	unsigned nbases;
 	uint64_t start_at; /* bytes of the recording */
 	uint64_t done; /* bytes of it that the copy looks at */
+	uint64_t cut_ns; /* the time from which it keeps; 0: it goes by bytes */
 	uint64_t base_bytes; /* of the newest base */
 	pid_t pid; /* of the copy, 0: there is none */
 	struct outcome *outcome;
@@ -48,21 +55,37 @@ void rotate_clean(const char *recording)
 /* Where work begins; half of it may be left. */
 static uint64_t full_bytes(const struct rotate *r)
 {
-	return r->limit / 8 * 5;
+	return r->limit ? r->limit / 8 * 5 : UINT64_MAX / 8;
 }
 
-struct rotate *rotate_new(const char *path, struct recording_writer *out, const struct consumer *c)
+static void set_time(struct rotate *r, uint64_t kept_from_ns)
 {
-	struct rotate *r = xcalloc(1, sizeof(*r));
+	r->kept_from_ns = kept_from_ns;
+	r->again_ns = kept_from_ns + r->keep_ns + r->keep_ns / 2;
+}
 
-	r->out = out;
+struct rotate *rotate_new(const char *path, struct recording_writer *out,
+			  const struct consumers *all)
+{
+	struct rotate want = {.out = out}, *r;
+
+	for (const struct consumer *c = all->list; c < all->list + all->n; c++) {
+		want.limit = c->max_bytes ? c->max_bytes : want.limit;
+		want.keep_ns = c->keep_ns ? c->keep_ns : want.keep_ns;
+		if (c->base && want.nbases < FOLD_BASES)
+			want.bases[want.nbases++] = c->base;
+	}
+	if (!want.limit && !want.keep_ns)
+		return NULL;
+	r = xcalloc(1, sizeof(*r));
+	*r = want;
 	r->path = xstrdup(path);
 	r->next = xasprintf("%s" NEXT_SUFFIX, path);
-	r->limit = c->max_bytes;
-	r->base = c->base;
 	r->start_at = full_bytes(r);
+	set_time(r, clock_mono_ns());
 	rotate_clean(path);
-	recording_expect(out, r->limit);
+	if (r->limit)
+		recording_expect(out, r->limit);
 	return r;
 }
 
@@ -74,19 +97,23 @@ static uint64_t keep_bytes(const struct rotate *r)
 	return full / 2 > r->base_bytes + least ? full / 2 - r->base_bytes : least;
 }
 
-static void begin(struct rotate *r)
+static void begin(struct rotate *r, uint64_t keep_from_ns)
 {
 	struct fold_order order = {
 		.from = r->path,
 		.to = r->next,
 		.end = recording_bytes(r->out),
 		.keep_bytes = keep_bytes(r),
-		.limit_bytes = r->limit,
-		.base = r->base,
+		.keep_from_ns = keep_from_ns,
+		.limit_bytes = keep_from_ns ? 0 : r->limit,
+		.nbases = r->nbases,
 	};
 
+	memcpy(order.bases, r->bases, sizeof(order.bases));
 	r->done = order.end;
+	r->cut_ns = keep_from_ns;
 	r->start_at = order.end + full_bytes(r) / 4; /* should this fail */
+	r->again_ns += r->keep_ns / 2; /* likewise */
 	rotate_clean(r->path); /* the new file is nobody else's */
 	r->outcome = mmap(NULL, sizeof(*r->outcome), PROT_READ | PROT_WRITE,
 			  MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -120,7 +147,7 @@ static void say_dropped(struct rotate *r, uint64_t before)
 	log_info("the oldest part of the recording was dropped: %llu of %llu bytes are left",
 		 (unsigned long long)now, (unsigned long long)before);
 	r->said_failed = false;
-	bool large = r->base_bytes > full_bytes(r) / 2;
+	bool large = r->limit && r->base_bytes > full_bytes(r) / 2;
 	if (large && !r->said_large)
 		log_warn("what is alive in the job takes %llu bytes of the recording: it grows "
 			 "past its limit of %llu",
@@ -148,6 +175,8 @@ static void end(struct rotate *r, int status)
 		return;
 	}
 	r->base_bytes = o.base_bytes;
+	if (r->cut_ns)
+		set_time(r, r->cut_ns);
 	say_dropped(r, before);
 	uint64_t least = r->base_bytes + full / 2; /* so that it is worth the work */
 	r->start_at = least > full ? least : full;
@@ -164,13 +193,15 @@ void rotate_tick(struct rotate *r)
 		if (done > 0 || (done < 0 && errno != EINTR))
 			end(r, status);
 	} else if (recording_bytes(r->out) >= r->start_at) {
-		begin(r);
+		begin(r, 0);
+	} else if (r->keep_ns && clock_mono_ns() >= r->again_ns) {
+		begin(r, clock_mono_ns() - r->keep_ns);
 	}
 }
 
 bool rotate_is_due(const struct rotate *r)
 {
-	return r && (r->pid || recording_bytes(r->out) >= r->start_at);
+	return r && (r->pid || recording_bytes(r->out) >= r->start_at); /* a time is not due */
 }
 
 bool rotate_cancel(struct rotate *r)

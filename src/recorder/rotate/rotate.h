@@ -6,19 +6,21 @@
  * step. At any moment the file of that name is whole; who reads the old one can do so to its end.
  *
  * Both files together stay below the limit: work begins at 5/8 of it and leaves at most half of that.
+ * Where a time is kept, it begins when the file has half as much again.
  */
 #ifndef SONDE_RECORDER_ROTATE_H
 #define SONDE_RECORDER_ROTATE_H
 
-#include "recorder/consumer.h"
+#include "recorder/consumers.h"
 #include "recorder/recording.h"
 
 #include <stdbool.h>
 
 struct rotate;
 
-/* For the open recording `out` at `path`; with max_bytes and base of the consumer. */
-struct rotate *rotate_new(const char *path, struct recording_writer *out, const struct consumer *c);
+/* For the open recording `out` at `path`, as the consumers want it; NULL: it may have any size. */
+struct rotate *rotate_new(const char *path, struct recording_writer *out,
+			  const struct consumers *all);
 void rotate_free(struct rotate *r); /* r may be NULL, here and below */
 
 /* Begins, or ends, what is due; cheap if nothing is. */

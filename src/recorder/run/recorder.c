@@ -170,9 +170,8 @@ static int open_recording(struct recorder *rec, struct err *err)
 		stream_file(path, &known, rec, NULL, NULL);
 	if (!rec->monitor)
 		r = recording_create(&rec->out, path, err);
-	for (size_t i = 0; r == 0 && rec->out && i < rec->consumers.n; i++)
-		if (rec->consumers.list[i].max_bytes)
-			rec->rotate = rotate_new(path, rec->out, &rec->consumers.list[i]);
+	if (r == 0 && rec->out)
+		rec->rotate = rotate_new(path, rec->out, &rec->consumers);
 	free(path);
 	return r;
 }

@@ -125,7 +125,7 @@ static uint64_t locals_stamp(struct hang_process *one, struct python_process *p,
 	uint64_t hash = 0;
 
 	for (unsigned i = n; i-- > 0;) {
-		unsigned count = f[i].kind == STACK_PYTHON ? words_of(one, p, f[i].code) : 0;
+		unsigned count = f[i].kind == FRAME_IS_PYTHON ? words_of(one, p, f[i].code) : 0;
 
 		if (!count || count > WORDS_MAX - used)
 			continue;
@@ -217,7 +217,7 @@ static uint64_t state_stamp(struct hang_process *one, struct python_process *p,
 		stamp = remote_attributes_stamp(&p->remote, &p->place, one->main_module);
 	for (unsigned i = own; i-- > 0 && checked < OBJECTS_MAX; checked++) {
 		uint64_t object =
-			t->frames[i].kind == STACK_PYTHON ? first_local(p, &t->frames[i]) : 0;
+			t->frames[i].kind == FRAME_IS_PYTHON ? first_local(p, &t->frames[i]) : 0;
 
 		if (object)
 			stamp = stamp * 31 + remote_attributes_stamp(&p->remote, &p->place, object);

@@ -98,7 +98,7 @@ static void write_begin(struct chrome_trace *into, int64_t ts_ns, const struct p
 	};
 
 	frame_label(label, f->name, f->file, f->label_line);
-	chrome_begin(into, ts_ns, p->pid, th->tid, label, args, 5);
+	chrome_begin(into, ts_ns, p->pid, th->tid, "python_function", label, args, 5);
 }
 
 static void write_end(struct chrome_trace *into, int64_t ts_ns, const struct process_track *p,
@@ -403,7 +403,9 @@ void events_sample(struct events *e, struct target *t)
 		struct thread_track *track = find_thread(e, p, th);
 		track->round = p->round;
 		seen++;
-		if (!th->missed)
+		if (!thread_moment_counts(e->o.moments, th))
+			end_thread(e, p, track, th->time_ns);
+		else if (!th->missed)
 			sample_thread(e, p, track, th);
 	}
 	if (seen != p->threads.count)

@@ -12,6 +12,7 @@
 #include "formats/chrome_trace/chrome_trace.h"
 #include "sampler/counters/counters.h"
 #include "sampler/rounds/targets.h"
+#include "sampler/rounds/thread_filter.h"
 
 struct events;
 
@@ -20,6 +21,7 @@ struct events_options {
 	uint64_t start_ns; /* CLOCK_MONOTONIC that is ts 0 */
 	/* Else MainThread only, or all threads of a process in which none has that name. */
 	bool all_threads;
+	struct thread_moments moments; /* at others a thread is shown as if it ran nothing */
 	bool lines; /* the label has the line, and a line change splits the frame */
 };
 

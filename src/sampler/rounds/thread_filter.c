@@ -23,3 +23,8 @@ bool thread_filter_wants(void *filter, const struct python_thread *t)
 
 	return f->all || is_main(t);
 }
+
+bool thread_moment_counts(struct thread_moments m, const struct python_thread *t)
+{
+	return (!m.gil || t->has_gil) && (!m.running || t->state == THREAD_RUNNING);
+}

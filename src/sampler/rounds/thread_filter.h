@@ -8,7 +8,12 @@
 struct thread_filter {
 	bool all;
 };
+/* Of those, which stacks count: when the thread has the GIL, or is on a processor or waits for one. */
+struct thread_moments {
+	bool gil, running; /* neither: every one */
+};
 struct thread_filter thread_filter_of(const struct python_process *p, bool all_threads);
 bool thread_filter_wants(void *filter, const struct python_thread *t);
+bool thread_moment_counts(struct thread_moments m, const struct python_thread *t);
 
 #endif

@@ -11,6 +11,7 @@
 #include <sys/types.h>
 
 #include "sampler/discover/discover.h"
+#include "sampler/rounds/thread_filter.h"
 
 enum stack_format { STACK_CHROME, STACK_COLLAPSED, STACK_SPEEDSCOPE, STACK_PPROF, STACK_SVG };
 
@@ -37,6 +38,7 @@ struct stack_options {
 	/* how they are sampled */
 	uint64_t interval_ns, duration_ns;
 	bool all_threads, native, exact, fast;
+	struct thread_moments moments;
 	/* counters */
 	bool npu_usage, gpu_usage, host_usage, process_usage;
 	uint64_t npu_timeout_ns, gpu_timeout_ns;

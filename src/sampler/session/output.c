@@ -96,6 +96,7 @@ static int open_timeline(struct stack_output *out, uint64_t start_ns, struct err
 	out->events = events_new(&(struct events_options){.trace = out->trace,
 							  .start_ns = start_ns,
 							  .all_threads = o->all_threads,
+							  .moments = o->moments,
 							  .lines = o->lines});
 	return chrome_trace_flush(out->trace, err);
 }
@@ -238,7 +239,8 @@ void stack_output_sample(struct stack_output *out, struct target *t)
 		return;
 	}
 	for (unsigned i = 0; i < p->nthreads; i++)
-		if (!p->threads[i].missed && thread_filter_wants(&wanted, &p->threads[i]))
+		if (!p->threads[i].missed && thread_filter_wants(&wanted, &p->threads[i]) &&
+		    thread_moment_counts(out->o->moments, &p->threads[i]))
 			count_thread(out, t, &p->threads[i]);
 }
 

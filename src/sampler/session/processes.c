@@ -293,13 +293,16 @@ static bool is_exact(const struct stack_options *o)
 void stack_processes_open(struct stack_session *s)
 {
 	stack_options_rules(s->o, &s->rules);
-	s->targets = targets_new(&(struct targets_options){
-		.rules = &s->rules,
-		.python = {.names = true, .exact = is_exact(s->o), .main_only = !s->o->all_threads},
-		.on_new = begin_process,
-		.on_renamed = rename_process,
-		.on_gone = end_process,
-		.arg = s});
+	s->targets =
+		targets_new(&(struct targets_options){.rules = &s->rules,
+						      .python = {.states = s->o->moments.running,
+								 .names = true,
+								 .exact = is_exact(s->o),
+								 .main_only = !s->o->all_threads},
+						      .on_new = begin_process,
+						      .on_renamed = rename_process,
+						      .on_gone = end_process,
+						      .arg = s});
 	if (s->o->debug_discovery)
 		report_discovery(s);
 	stack_processes_refresh(s, true);

@@ -35,8 +35,8 @@ enum code_home frame_home(const struct stack_frame *f)
 		[ORIGIN_STANDARD] = HOME_STANDARD,
 	};
 
-	return f->kind == STACK_NATIVE ? HOME_STANDARD
-				       : homes[python_origin(f->file, strlen(f->file))];
+	return f->kind == FRAME_IS_NATIVE ? HOME_STANDARD
+					  : homes[python_origin(f->file, strlen(f->file))];
 }
 
 int stack_call_site(const struct stack_frame *frames, unsigned n)
@@ -52,7 +52,7 @@ int stack_call_site(const struct stack_frame *frames, unsigned n)
 			package = (int)i;
 		if (is_string(&frames[i]) && string < 0 && !is_multiprocessing(frames, n))
 			string = (int)i;
-		if (frames[i].kind == STACK_PYTHON && python < 0)
+		if (frames[i].kind == FRAME_IS_PYTHON && python < 0)
 			python = (int)i;
 	}
 	if (package >= 0 || string >= 0)
@@ -67,7 +67,7 @@ int stack_inner_call(const struct stack_frame *frames, unsigned n)
 	for (int i = (int)n - 1; i > site; i--) {
 		if (frame_home(&frames[i]) == HOME_PACKAGE)
 			return i;
-		if (frames[i].kind == STACK_PYTHON && python < 0)
+		if (frames[i].kind == FRAME_IS_PYTHON && python < 0)
 			python = i;
 	}
 	return python >= 0 || site == (int)n - 1 ? python : (int)n - 1;

@@ -36,7 +36,7 @@ static json_t *frame_json(const struct stack_frame *f)
 	return json_pack(
 		"{s:o, s:o, s:o, s:s, s:s}", "name", text_json(f->name), "file", text_json(f->file),
 		"line", f->line > 0 ? json_integer(f->line) : json_null(), "kind",
-		f->kind == STACK_NATIVE ? "native" : "python", "home", homes[frame_home(f)]);
+		f->kind == FRAME_IS_NATIVE ? "native" : "python", "home", homes[frame_home(f)]);
 }
 
 /* Innermost first, as all lists of frames. */

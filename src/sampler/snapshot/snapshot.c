@@ -60,7 +60,7 @@ static void take_locals(struct snapshot *s, struct snap_thread *t, struct python
 		struct local_walk walk = {.thread = t, .python = python, .frame = i};
 
 		/* One that has returned meanwhile has no variables any more. */
-		if (f->kind == STACK_PYTHON && is_wanted(&s->o, f->name))
+		if (f->kind == FRAME_IS_PYTHON && is_wanted(&s->o, f->name))
 			remote_locals(&python->remote, &python->place, f->address, f->code,
 				      add_local, &walk);
 	}

@@ -27,11 +27,16 @@ static void close_native(void *arg, struct target *t)
 
 void snap_sampler_init(struct snap_sampler *s, const struct stack_options *o)
 {
+	snap_sampler_init_as(
+		s, o, &(struct python_options){.states = true, .names = true, .exact = true});
+}
+
+void snap_sampler_init_as(struct snap_sampler *s, const struct stack_options *o,
+			  const struct python_options *python)
+{
 	*s = (struct snap_sampler){.o = o};
 	stack_options_rules(o, &s->rules);
-	struct targets_options t = {.rules = &s->rules,
-				    .python = {.states = true, .names = true, .exact = true},
-				    .on_gone = close_native};
+	struct targets_options t = {.rules = &s->rules, .python = *python, .on_gone = close_native};
 	(void)sched_latency_lower();
 	s->targets = targets_new(&t);
 }

@@ -20,6 +20,9 @@ struct snap_sampler {
 };
 
 void snap_sampler_init(struct snap_sampler *s, const struct stack_options *o);
+/* The same for who reads stacks in another way than a snapshot does. */
+void snap_sampler_init_as(struct snap_sampler *s, const struct stack_options *o,
+			  const struct python_options *python);
 void snap_sampler_release(struct snap_sampler *s);
 
 /*

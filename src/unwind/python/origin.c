@@ -37,6 +37,34 @@ static const char *const own_packages[] = {
 /* What a person types; every other name in angle brackets is of code that some library made. */
 static const char *const typed[] = {"<stdin>", "<ipython-input", "<console>", "<cell "};
 
+/* What people call with a cut path: PyTorch's profiler takes away what is in sys.path. */
+static const char *const cut_packages[] = {
+	"torch/",	"torch_npu/",
+	"torchvision/", "torchaudio/",
+	"torchdata/",	"transformers/",
+	"accelerate/",	"deepspeed/",
+	"lightning/",	"pytorch_lightning/",
+	"datasets/",	"peft/",
+	"trl/",		"triton/",
+	"apex/",	"numpy/",
+	"pandas/",	"PIL/",
+	"scipy/",	"tqdm/",
+	"safetensors/", "tensorboard/",
+	"wandb/",	"mindspore/",
+	"mindspeed/",	"flash_attn/",
+	"xformers/",	"vllm/",
+	"ray/",		"webdataset/",
+	"nvidia/",	"huggingface_hub/",
+};
+static const char *const cut_standard[] = {
+	"threading.py",	 "queue.py",	 "selectors.py", "subprocess.py", "socket.py",
+	"contextlib.py", "functools.py", "random.py",	 "copy.py",	  "pickle.py",
+	"tempfile.py",	 "shutil.py",	 "os.py",	 "runpy.py",	  "weakref.py",
+	"typing.py",	 "inspect.py",	 "warnings.py",	 "traceback.py",  "multiprocessing/",
+	"concurrent/",	 "asyncio/",	 "importlib/",	 "collections/",  "json/",
+	"logging/",	 "ctypes/",	 "unittest/",	 "encodings/",	  "zipfile.py",
+};
+
 static bool begins_with(const char *file, size_t len, const char *with)
 {
 	size_t n = strlen(with);
@@ -124,6 +152,26 @@ enum python_origin python_origin(const char *file, size_t len)
 	if (behind_packages(file, len) || is_one_of(file, len, generated, COUNT(generated)))
 		return ORIGIN_PACKAGE;
 	return behind_library(file, len) ? ORIGIN_STANDARD : ORIGIN_USER;
+}
+
+static bool begins_with_one(const char *file, size_t len, const char *const *parts, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (begins_with(file, len, parts[i]))
+			return true;
+	return false;
+}
+
+enum python_origin python_origin_cut(const char *file, size_t len)
+{
+	enum python_origin origin = python_origin(file, len);
+
+	if (origin != ORIGIN_USER || !len || file[0] == '/')
+		return origin;
+	if (begins_with_one(file, len, cut_packages, COUNT(cut_packages)))
+		return ORIGIN_PACKAGE;
+	return begins_with_one(file, len, cut_standard, COUNT(cut_standard)) ? ORIGIN_STANDARD
+									     : ORIGIN_USER;
 }
 
 const char *python_short_path(const char *file, size_t len)

@@ -21,6 +21,10 @@ enum python_origin {
 /* `file` as a code object has it; it need not end with NUL. */
 enum python_origin python_origin(const char *file, size_t len);
 
+/* The same where the beginning of paths may be cut away (traces of PyTorch's profiler):
+ * torch/nn/modules/linear.py is a package, threading.py standard. */
+enum python_origin python_origin_cut(const char *file, size_t len);
+
 /* Of a package of ours that works inside the job: never what a user looks for. */
 bool python_is_own(const char *file, size_t len);
 

@@ -11,11 +11,24 @@
 #include "unwind/remote/python.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
 #include "unwind/remote/process_state.h"
+
+static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER;
+
+void python_take_turn(void)
+{
+	pthread_mutex_lock(&turn);
+}
+
+void python_give_turn(void)
+{
+	pthread_mutex_unlock(&turn);
+}
 
 int python_process_open(pid_t pid, const struct python_options *o, struct python_process **out,
 			struct err *err)

@@ -27,8 +27,8 @@
 #include "unwind/remote/find/find.h"
 
 enum stack_kind {
-	STACK_PYTHON,
-	STACK_NATIVE, /* a function of C or C++ (unwind/remote/native/native.h) */
+	FRAME_IS_PYTHON,
+	FRAME_IS_NATIVE, /* a function of C or C++ (unwind/remote/native/native.h) */
 };
 
 /* Texts live as long as the program and are equal exactly when their pointers are
@@ -113,6 +113,10 @@ struct python_process {
 	uint64_t took_ns; /* how long it took */
 	struct python_inside *inside;
 };
+
+/* For who samples by a thread of its own beside others: they share scratch memory. */
+void python_take_turn(void);
+void python_give_turn(void);
 
 /* Errors as python_find(). */
 int python_process_open(pid_t pid, const struct python_options *o, struct python_process **out,

@@ -97,7 +97,7 @@ static bool resolve_frame(struct python_process *p, const struct python_raw_fram
 		.name = code->name,
 		.file = code->file,
 		.line = code_line(code, lasti),
-		.kind = STACK_PYTHON,
+		.kind = FRAME_IS_PYTHON,
 		.entry = raw->entry,
 		.address = raw->address,
 		.code = raw->code,

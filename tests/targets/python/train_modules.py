@@ -360,6 +360,46 @@ def threads(case):
     )
 
 
+class Scratch(nn.Module):
+    """Its backward pass needs memory for a moment."""
+
+    SIZE = 20011
+    times = []
+
+    class Function(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, gradient):
+            needed = torch.zeros(Scratch.SIZE)
+            Scratch.times.append(time.time_ns())
+            time.sleep(0.001)
+            return gradient * 2 + needed.sum()
+
+    def forward(self, x):
+        return self.Function.apply(x)
+
+
+def gradients(case):
+    """What the backward pass of a module needs is the module's, also when it is computed again."""
+    for recompute in (False, "plain") if NEW else (False,):
+        model = Decoder(recompute)
+        for i in range(LAYERS):
+            model.h[i] = nn.Sequential(model.h[i], Scratch())
+        del Scratch.times[:]
+        optimizer = case.train(model, steps=1)
+        size = 4 * Scratch.SIZE
+        named = NEW and hasattr(torch._C, "_DisableTorchDispatch")
+        name = "h.*.1" if named else "(no module)"
+        assert len(Scratch.times) == LAYERS
+        for moment in Scratch.times:
+            case.expect([[name, "backward", size]] if named else [], moment)
+        del optimizer, model
+        gc.collect()
+
+
 def inference(case):
     """Nothing is saved: what a module allocates is gone before the forward pass ends."""
     model = Decoder()

@@ -5,7 +5,8 @@
 
 TEST(clocks, only_what_is_sure)
 {
-	struct clock_span spans[] = {{-10, 0}, {-8, 2}, {-5, 5}, {500, 600}, {-900, -800}};
+	struct clock_span spans[] = {
+		{0, -10, 0}, {0, -8, 2}, {0, -5, 5}, {0, 500, 600}, {0, -900, -800}};
 
 	CHECK_INT(clocks_middle(spans, 0), 0);
 	CHECK_INT(clocks_middle(spans, 5), -3);

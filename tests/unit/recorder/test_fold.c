@@ -244,12 +244,15 @@ struct reading {
 	struct track_cut cut;
 	bool was_cut;
 	uint64_t carried; /* blocks */
+	uint64_t newest_ns; /* of a row */
 };
 
 static void on_row(void *arg, uint32_t proc, const struct row *r)
 {
 	struct reading *out = arg;
 
+	if (r->time_ns > out->newest_ns)
+		out->newest_ns = r->time_ns;
 	if (row_attr(r, ATTR_CARRIED)) {
 		out->carried += r->event == ROW_MALLOC && !r->hidden;
 		CHECK(r->time_ns <= out->cut.cut.until_ns || !out->cut.cut.until_ns);
@@ -308,7 +311,7 @@ static bool ends_with(struct buf *whole, struct buf *part)
 	       (!part->len || !memcmp(whole->data + whole->len - part->len, part->data, part->len));
 }
 
-static void fold(const char *from, const char *to, uint64_t keep_bytes)
+static void fold(const char *from, const char *to, uint64_t keep_bytes, uint64_t keep_from_ns)
 {
 	struct stat st;
 	uint64_t base_bytes;
@@ -321,7 +324,9 @@ static void fold(const char *from, const char *to, uint64_t keep_bytes)
 				   .end = (uint64_t)st.st_size,
 				   .keep_bytes = keep_bytes,
 				   .limit_bytes = 1 << 20,
-				   .base = &track_base};
+				   .keep_from_ns = keep_from_ns,
+				   .bases = {&track_base},
+				   .nbases = 1};
 	CHECK_INT(fold_recording(&order, &base_bytes, &err), 0);
 }
 
@@ -348,13 +353,13 @@ static void check_cuts(uint64_t number, bool steps)
 	CHECK(!whole.was_cut && whole.rows.len && whole.calls.len);
 	CHECK(stat(path, &st) == 0);
 	for (uint64_t keep = (uint64_t)st.st_size; keep > 2000; keep -= (uint64_t)st.st_size / 12) {
-		fold(path, once, keep);
+		fold(path, once, keep, 0);
 		read_job(once, &rest);
 		size_t dropped = check_same(&whole, &rest);
 		CHECK(dropped || keep == (uint64_t)st.st_size);
 		CHECK(rest.cut.cut.cuts == 1 && (!steps || rest.cut.cut.last_step));
 		release_reading(&rest);
-		fold(once, twice, keep * 2 / 3);
+		fold(once, twice, keep * 2 / 3, 0);
 		read_job(twice, &rest);
 		CHECK(check_same(&whole, &rest) >= dropped);
 		CHECK_INT(rest.cut.cut.cuts, 2);
@@ -379,6 +384,32 @@ TEST(fold, without_steps)
 	check_cuts(7, false);
 }
 
+/* By time the cut is anywhere, inside of a batch and of what belongs together. */
+TEST(fold, by_time)
+{
+	char *path = xstrdup(tmpfile_path("whole.sonde"));
+	char *once = xstrdup(tmpfile_path("once.sonde"));
+	struct reading whole, rest;
+	size_t before = 0;
+
+	write_job(path, 11, true);
+	read_job(path, &whole);
+	for (uint64_t i = 1; i < 40; i++) {
+		fold(path, once, 0, SECOND + (whole.newest_ns - SECOND) / 40 * i);
+		read_job(once, &rest);
+		size_t dropped = check_same(&whole, &rest);
+		CHECK(dropped >= before);
+		before = dropped;
+		release_reading(&rest);
+	}
+	CHECK(before > whole.rows.len / 2);
+	release_reading(&whole);
+	fs_unlink(path, NULL);
+	fs_unlink(once, NULL);
+	free(path);
+	free(once);
+}
+
 /* Nothing is written to a file that somebody else has put there. */
 TEST(fold, new_file_is_new)
 {
@@ -397,7 +428,8 @@ TEST(fold, new_file_is_new)
 				   .to = planted,
 				   .end = (uint64_t)st.st_size,
 				   .keep_bytes = (uint64_t)st.st_size / 2,
-				   .base = &track_base};
+				   .bases = {&track_base},
+				   .nbases = 1};
 	CHECK_INT(fold_recording(&order, &base_bytes, &err), -EEXIST);
 	buf_clear(&text);
 	CHECK_INT(fs_read_file(planted, 100, &text, NULL), 0);

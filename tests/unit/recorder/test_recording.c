@@ -480,3 +480,62 @@ TEST(recording, hostile_sizes)
 		CHECK(torn);
 	}
 }
+
+TEST(recording, is_followed_while_it_is_written)
+{
+	const char *path = sample();
+	struct recording_reader *r;
+	struct recording_writer *w;
+	const char *payload;
+	uint32_t type;
+	size_t n;
+	struct stat st;
+
+	CHECK_INT(recording_open(&r, path, NULL), 0);
+	CHECK_INT(recording_refresh(r, path, NULL), 0);
+	for (unsigned i = 0; i < NFRAMES; i++)
+		CHECK_INT(recording_next(r, &type, &payload, &n, NULL), 1);
+	CHECK_INT(recording_next(r, &type, &payload, &n, NULL), 0);
+	CHECK_INT(recording_refresh(r, path, NULL), 0);
+
+	/* one more, byte by byte: it is there when it is whole, and nothing is skipped */
+	CHECK_INT(stat(path, &st), 0);
+	CHECK_INT(recording_create(&w, path, NULL), 0);
+	CHECK_INT(append(w, 1), 0);
+	uint64_t whole = recording_bytes(w);
+	recording_close(w);
+	struct buf frame = {0};
+	int fd = open(path, O_RDWR);
+	size_t bytes = (size_t)(whole - (uint64_t)st.st_size);
+	CHECK_INT(pread(fd, buf_room(&frame, bytes), bytes, st.st_size), (ssize_t)bytes);
+	CHECK_INT(ftruncate(fd, st.st_size), 0);
+	for (size_t i = 0; i < bytes; i++) {
+		CHECK_INT(recording_next(r, &type, &payload, &n, NULL), 0);
+		CHECK_INT(pwrite(fd, frame.data + i, 1, st.st_size + (off_t)i), 1);
+		CHECK_INT(recording_refresh(r, path, NULL), 1);
+	}
+	CHECK_INT(recording_next(r, &type, &payload, &n, NULL), 1);
+	CHECK_INT(type, FRAME_SESSION);
+	CHECK_INT(recording_skipped(r), 0);
+	CHECK(!recording_torn(r));
+
+	/* what is no frame is damage, as ever: the next whole one counts */
+	CHECK_INT(pwrite(fd, "rubbish that is longer than a head", 34, (off_t)whole), 34);
+	CHECK_INT(pwrite(fd, frame.data, bytes, (off_t)whole + 34), (ssize_t)bytes);
+	CHECK_INT(recording_refresh(r, path, NULL), 1);
+	CHECK_INT(recording_next(r, &type, &payload, &n, NULL), 1);
+	CHECK_INT(recording_skipped(r), 34);
+
+	/* shorter, or another file */
+	CHECK_INT(ftruncate(fd, st.st_size), 0);
+	CHECK_INT(recording_refresh(r, path, NULL), -ESTALE);
+	close(fd);
+	buf_release(&frame);
+	recording_reader_free(r);
+	CHECK_INT(recording_open(&r, path, NULL), 0);
+	CHECK_INT(unlink(path), 0);
+	CHECK_INT(recording_refresh(r, path, NULL), -ENOENT);
+	CHECK_STR(sample(), path);
+	CHECK_INT(recording_refresh(r, path, NULL), -ESTALE);
+	recording_reader_free(r);
+}

@@ -43,6 +43,10 @@ static const struct {
 	{REC_LIBRARY, sizeof(struct rec_library), offsetof(struct rec_library, len)},
 	{REC_WORK, sizeof(struct rec_work), 0},
 	{REC_LAUNCH, sizeof(struct rec_launch), 0},
+	{REC_FRAME, sizeof(struct rec_frame), offsetof(struct rec_frame, len)},
+	{REC_SAMPLE, sizeof(struct rec_sample), 0},
+	{REC_SAMPLED, sizeof(struct rec_sampled), offsetof(struct rec_sampled, len)},
+	{REC_COUNTER, sizeof(struct rec_counter), offsetof(struct rec_counter, len)},
 };
 
 #define NTYPES (sizeof(types) / sizeof(types[0]))
@@ -163,7 +167,7 @@ TEST(record, unknown_types)
 		CHECK(rec_check(&r.head, sizeof(r)) == (type == REC_ALLOC || type == REC_HEAP ||
 							type == REC_OOM || type == REC_ACCESS ||
 							type == REC_MONITOR || type == REC_MAP ||
-							type == REC_LAUNCH));
+							type == REC_LAUNCH || type == REC_COUNTER));
 	}
 }
 

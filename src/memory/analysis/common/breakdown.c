@@ -126,8 +126,10 @@ static void note_pool(struct breakdown *c, struct block *b)
 		if (!known->last || !surrounds(known->last, b))
 			return;
 	}
-	if (!known->last->own[OWN_CARVED])
-		known->last->own[OWN_CARVED] = (uintptr_t)b->pool;
+	if (known->last->own[OWN_CARVED])
+		return;
+	known->last->own[OWN_CARVED] = (uintptr_t)b->pool;
+	c->carved = known->last;
 }
 
 static void note_end(struct breakdown *c, struct block *b)
@@ -148,6 +150,7 @@ enum block_what breakdown_row(struct breakdown *c, const struct row *row, struct
 
 	c->rows++;
 	c->row_ns = row->time_ns;
+	c->carved = NULL;
 	if (what == BLOCKS_ALLOC && blocks_is_driver(out->pool->type))
 		note_driver(c, out->block, row);
 	else if (what == BLOCKS_ALLOC)
@@ -314,6 +317,11 @@ void breakdown_alive(struct breakdown *c, struct block_device *d, struct block_l
 bool breakdown_is_carved(const struct block *b)
 {
 	return b->own[OWN_CARVED] != 0;
+}
+
+bool breakdown_is_created(const struct block *b)
+{
+	return blocks_is_driver(b->pool->type) && b->own[OWN_CREATED];
 }
 
 /* By address; of two at the same one the outer first. */

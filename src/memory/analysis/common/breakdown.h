@@ -23,6 +23,7 @@ struct breakdown {
 	size_t ndevices, cap_devices;
 	uint64_t rows;
 	uint64_t row_ns; /* time of the newest */
+	struct block *carved; /* the driver block that a pool cut from for the first time in it */
 };
 
 /* The attributes that breakdown_row() reads. */
@@ -87,6 +88,8 @@ void breakdown_shares_release(struct breakdown_shares *s);
 void breakdown_alive(struct breakdown *c, struct block_device *d, struct block_list *out);
 /* Has a pool cut blocks from this driver block? */
 bool breakdown_is_carved(const struct block *b);
+/* Has it a handle in place of an address? Of a driver block. */
+bool breakdown_is_created(const struct block *b);
 
 /* What stands for an owner where none was recorded: PTA, CANN, host, … */
 const char *breakdown_source(enum row_type type);

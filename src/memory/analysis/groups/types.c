@@ -87,7 +87,7 @@ static size_t block_type(const char *owner, const struct block *b)
 			phase = one;
 		at += len + (at[len] == '@');
 	}
-	bool is_tensor = b->pool->type != TYPE_HOST || b->layer;
+	bool is_tensor = b->pool->type != TYPE_HOST || b->tensor_bytes;
 	return type == TYPE(other) || (in_fsdp && !is_tensor) ? phase : type;
 }
 

@@ -93,7 +93,19 @@ static void add_tag(struct inefficient *a, const struct block *block, enum ineff
 	for (; shift < end && all >> shift & 3; shift += 2)
 		if ((all >> shift & 3) == tag)
 			return;
-	hmap_put(&p->tags, key, all | tag << shift);
+	all |= tag << shift;
+	hmap_put(&p->tags, key, all);
+	if (a->marks_of)
+		a->marks_of(a->marks_arg, block->pool->process->pid, block->key,
+			    a->tags[all >> tags_shift(block->key) & 63]);
+}
+
+void inefficient_listen(struct analysis *base, inefficient_marks marks, void *arg)
+{
+	struct inefficient *a = (struct inefficient *)base;
+
+	a->marks_of = marks;
+	a->marks_arg = arg;
 }
 
 static void mark_block(struct inefficient *a, struct block *block, struct use *u,
@@ -169,7 +181,8 @@ static struct site *site_of(struct sites *s, const struct block *block, enum ine
 static void site_add(struct site *s, const struct block *block, const struct wait *w)
 {
 	if (s->blocks < EXAMPLES)
-		s->examples[s->blocks] = (struct example){block->key, block->ptr, block->bytes, *w};
+		s->examples[s->blocks] =
+			(struct example){block->key, block->ptr, block->bytes, block->time_ns, *w};
 	s->blocks++;
 	s->bytes += block->bytes;
 	s->weight += (double)block->bytes * w->calls;

@@ -80,6 +80,11 @@ struct analysis *inefficient_new(const struct inefficient_options *o);
 const char *inefficient_of(struct analysis *a, uint32_t pid, uint64_t allocation_id);
 uint64_t inefficient_marked(const struct analysis *a); /* blocks */
 
+/* Says of each block that it is marked, once for each kind, with what inefficient_of() would say. */
+typedef void (*inefficient_marks)(void *arg, uint32_t pid, uint64_t allocation_id,
+				  const char *kinds);
+void inefficient_listen(struct analysis *a, inefficient_marks marks, void *arg);
+
 /* Marks the rows of the dump files behind the path; a recording is not changed. Adds to notes what
  * was done. */
 int inefficient_amend(struct analysis *a, const char *path, enum row_compat compat,

@@ -90,7 +90,7 @@ struct mark {
 };
 
 struct example {
-	uint64_t key, ptr, bytes;
+	uint64_t key, ptr, bytes, time_ns;
 	struct wait wait;
 };
 
@@ -134,6 +134,8 @@ struct inefficient {
 	bool accesses_asked,
 		operators_asked; /* of the recording: not having them says something of the job */
 	struct block_process *last_found; /* by inefficient_of() */
+	inefficient_marks marks_of; /* may be NULL */
+	void *marks_arg;
 	char tags[64][64]; /* texts of the attribute */
 };
 

@@ -372,6 +372,7 @@ static json_t *example_value(const struct verdict *v, const struct example *e)
 	put_known(o, "allocation_id", !(e->key >> 63), e->key);
 	put_address(o, "address", e->ptr);
 	put_number(o, "bytes", e->bytes);
+	put_number(o, "time_ns", e->time_ns);
 	put_number(o, "calls", e->wait.calls);
 	put_text(o, "before", inefficient_name_text(v->a, e->wait.before));
 	put_text(o, "after", inefficient_name_text(v->a, e->wait.after));

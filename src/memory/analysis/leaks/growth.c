@@ -103,6 +103,17 @@ bool growth_is_known(const struct leak_process *p)
 	return !p->ends && w->n >= GROWTH_WINDOWS / 2 && w->n * w->length_ns >= MIN_TIME_NS;
 }
 
+bool growth_is_judged(const struct leaks *l)
+{
+	for (size_t i = 0; i < l->base.blocks->nprocesses; i++) {
+		const struct leak_process *p = l->base.blocks->processes[i]->own;
+
+		if (p && growth_is_known(p))
+			return true;
+	}
+	return false;
+}
+
 /* A module that is being imported allocates what it keeps. */
 static bool is_import(const struct leaks *l, const struct leak_site *s)
 {

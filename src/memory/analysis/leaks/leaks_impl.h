@@ -216,6 +216,7 @@ void growth_advance(struct growth_windows *w, uint64_t time_ns);
 void growth_count(struct leak_site *s, const struct growth_windows *w, int64_t bytes);
 /* Are there enough windows? */
 bool growth_is_known(const struct leak_process *p);
+bool growth_is_judged(const struct leaks *l); /* in any process */
 void growth_judge(struct leaks *l, struct leak_answer *out);
 /* What the sentences about growth follow: no process has steps; a sentence about the steps of
  * others; one that they go on with. */

@@ -141,6 +141,10 @@ static void say_no_steps(const struct leaks_view *g, struct buf *out)
 	} else {
 		say(out, "No step ended in this recording, so growth cannot be distinguished from "
 			 "memory that is kept on purpose.");
+		say(out, "{}",
+		    TEXT(growth_is_judged(g->l) ? " Over time, nothing grew steadily."
+						: " Growth over time is judged from ten seconds "
+						  "on: this was shorter."));
 	}
 	say(out, " Mark the steps of the job: " WORDS_MARK_STEPS);
 	if (g->l->dumped && blocks)

@@ -71,18 +71,21 @@ void dropped_text(const struct dropped *d, struct buf *out)
 	if (c->last_step) {
 		say(out, "S");
 		say_steps(c->first_step ? c->first_step : 1, c->last_step, out);
-		say(out, " ({}) {} dropped to keep the recording below {}.", DURATION(ns),
-		    TEXT(c->last_step == c->first_step ? "was" : "were"), BYTES(c->limit_bytes));
+		say(out, " ({}) {} dropped to keep ", DURATION(ns),
+		    TEXT(c->last_step == c->first_step ? "was" : "were"));
 	} else {
-		say(out, "The first {} were dropped to keep the recording below {}.", DURATION(ns),
-		    BYTES(c->limit_bytes));
+		say(out, "The first {} were dropped to keep ", DURATION(ns));
 	}
+	if (c->limit_bytes)
+		say(out, "the recording below {}.", BYTES(c->limit_bytes));
+	else
+		say(out, "only the newest part of the recording.");
 	say_kept(d, out);
 	if (c->ended)
 		say(out, " {} {} that had ended by then {} left out.", COUNT(c->ended),
 		    TEXT(c->ended == 1 ? "process" : "processes"),
 		    TEXT(c->ended == 1 ? "is" : "are"));
-	if (d->recording_bytes > c->limit_bytes)
+	if (c->limit_bytes && d->recording_bytes > c->limit_bytes)
 		say(out,
 		    " The recording has {}, more than its limit: what is alive takes much of it, "
 		    "or it "
@@ -114,7 +117,7 @@ json_t *dropped_json(const struct dropped *d)
 		return json_null();
 	o = json_object();
 	peaks = json_array();
-	put_number(o, "limit_bytes", c->limit_bytes);
+	put_known(o, "limit_bytes", c->limit_bytes != 0, c->limit_bytes);
 	put_number(o, "recording_bytes", d->recording_bytes);
 	put_number(o, "times", c->cuts);
 	put_number(o, "from_ns", c->from_ns);

@@ -73,6 +73,13 @@ static void say_size(const struct summary *s, const struct summary_counts *c, st
 		say_why_none(s, out);
 }
 
+static uint64_t memory_of_device(const struct summary *s, uint32_t device)
+{
+	const struct mem_gpu_device *g = mem_asked_device(&s->asked, device);
+
+	return g ? g->total_bytes : s->asked.gpu.total_bytes;
+}
+
 /* The largest pool that lives on a device besides the driver's. */
 static const struct summary_pool *largest_pool(const struct summary *s, uint32_t device)
 {
@@ -87,6 +94,24 @@ static const struct summary_pool *largest_pool(const struct summary *s, uint32_t
 				best = pool;
 		}
 	return best;
+}
+
+/* What is not the whole of a GPU, or not the job's alone. */
+static void say_sharing(const struct summary *s, uint32_t device, struct buf *out)
+{
+	const struct mem_gpu_device *g = mem_asked_device(&s->asked, device);
+
+	if (!g || (!g->mig && !g->mps))
+		return;
+	say(out, " ");
+	words_device(out, device, true);
+	if (g->mig)
+		say(out, " is {}, a part of a GPU (MIG), of {}{}", TEXT(g->name),
+		    BYTES(g->total_bytes), TEXT(g->mps ? ", and" : "."));
+	if (g->mps)
+		say(out,
+		    " is shared by way of the MPS server: what its other clients hold is not in "
+		    "this recording.");
 }
 
 static void say_device(const struct summary *s, const struct summary_device *d, struct buf *out)
@@ -108,6 +133,7 @@ static void say_device(const struct summary *s, const struct summary_device *d, 
 	else
 		say(out, " {} after the start.", DURATION(peak.peak_time_ns - s->first_ns));
 	gpu_use_say_askers(&s->gpu, d->device, out);
+	say_sharing(s, d->device, out);
 }
 
 static int higher_device_first(const void *pa, const void *pb)
@@ -323,7 +349,7 @@ void summary_say_answer(struct summary *s, struct buf *out)
 	say_devices(s, out);
 	for (size_t i = 0; i < s->gpu.ntotals; i++)
 		if (!s->gpu.totals[i].memory)
-			s->gpu.totals[i].memory = s->asked.gpu.total_bytes;
+			s->gpu.totals[i].memory = memory_of_device(s, s->gpu.totals[i].device);
 	gpu_use_say_pools(&s->gpu, out);
 	say_uncovered(s, out);
 	say_alive(s, &c, out);

@@ -143,6 +143,11 @@ static json_t *device_value(const struct summary *s, const struct summary_device
 	put_text(o, "peak_source", d->has_driver ? "driver" : "pools");
 	put_bool(o, "peak_is_lower_bound", d->late);
 	gpu_use_put_json(&s->gpu, d->device, o);
+	const struct mem_gpu_device *g = mem_asked_device(&s->asked, d->device);
+	put_text(o, "gpu", g ? g->name : NULL);
+	put_known(o, "gpu_bytes", g && g->total_bytes, g ? g->total_bytes : 0);
+	put_bool(o, "mig", g && g->mig);
+	put_bool(o, "mps", g && g->mps);
 	return o;
 }
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: MulanPSL-2.0
 """Labels of what vLLM has allocated for good: weights, and the caches of keys and values."""
 
+from sonde import _layers
+
 from .. import _control
 from ._hooks import Hook
 from ._labels import COMPONENT, DETAIL_1, DETAIL_2, PROCESS
@@ -74,8 +76,27 @@ class Weights(Hook):
         return ret
 
 
+def _bytes(tensor):
+    """0: not known."""
+    try:
+        return int(tensor.numel()) * int(tensor.element_size())
+    except Exception:
+        return 0
+
+
+def _place(tensor, text):
+    """It belongs to a layer of the model, for answers by module."""
+    try:
+        address = _address(tensor)
+        if address and _control._sonde is not None:
+            _layers.name(tensor, text)
+            _control._sonde.layer_addrs(tensor, [address], [_bytes(tensor)])
+    except Exception:  # what has no weak reference, or no text for a name
+        pass
+
+
 class KvCaches(Hook):
-    """vllm@kv_cache@attn, @mamba or @hidden_state."""
+    """vllm@kv_cache@attn, @mamba or @hidden_state; each belongs to the layer whose it is."""
 
     identity = "vllm kv caches"
 
@@ -84,6 +105,8 @@ class KvCaches(Hook):
         if config is None:
             config = getattr(args[0], "kv_cache_config", None)
         specs, seen = _specs_of_layers(config), set()
+        models = _modules(getattr(args[0], "model", None))
+        name = _layers.model_name(models[0]) if models else ""
         for layer, caches in ret.items() if isinstance(ret, dict) else ():
             labels = (
                 (COMPONENT, "vllm"),
@@ -92,6 +115,7 @@ class KvCaches(Hook):
             )
             for tensor in _tensors(caches):
                 _label(seen, tensor, labels)
+                _place(tensor, f"{name}:{str(layer).replace(':', '_')}:")
         return ret
 
 

@@ -135,14 +135,14 @@ static bool same_call(const struct stack_frame *a, const struct stack_frame *b)
 {
 	if (a->kind != b->kind)
 		return false;
-	if (a->kind == STACK_NATIVE)
+	if (a->kind == FRAME_IS_NATIVE)
 		return a->name == b->name;
 	return a->address == b->address && a->code == b->code;
 }
 
 static bool same_moment(const struct stack_frame *a, const struct stack_frame *b)
 {
-	return a->kind == STACK_NATIVE ? a->address == b->address : a->lasti == b->lasti;
+	return a->kind == FRAME_IS_NATIVE ? a->address == b->address : a->lasti == b->lasti;
 }
 
 /*

@@ -277,7 +277,7 @@ static void add_frame(struct native_process *p, uint64_t pc, const struct python
 	out->frames[i] = (struct stack_frame){.name = at->name,
 					      .file = at->file,
 					      .line = at->line,
-					      .kind = STACK_NATIVE,
+					      .kind = FRAME_IS_NATIVE,
 					      .address = pc};
 	out->is_internal[i] = internal;
 	out->is_eval[i] =

@@ -39,7 +39,7 @@ static void seen_between(uint32_t tid, const char *name, struct seen_moment star
 			 struct seen_moment end, uint32_t depth)
 {
 	s.calls = xgrow(s.calls, &s.cap, s.n + 1, sizeof(*s.calls));
-	s.calls[s.n++] = (struct seen_call){start, end, name, "f.py", 3, tid, depth};
+	s.calls[s.n++] = (struct seen_call){start, end, name, "f.py", 3, tid, depth, 0};
 }
 
 static const struct trace_call *call(const char *text)

@@ -84,7 +84,7 @@ static void add_events(struct chrome_trace *t, unsigned from, unsigned n)
 		};
 
 		text[899] = '\0';
-		chrome_begin(t, i * 1000ll + 7, 41, 42, "step (app/train.py:7)", args, 2);
+		chrome_begin(t, i * 1000ll + 7, 41, 42, NULL, "step (app/train.py:7)", args, 2);
 	}
 }
 
@@ -211,7 +211,7 @@ TEST(chrome_trace, every_kind_of_event)
 		{.key = "e", .type = CHROME_INT, .i = INT64_MIN},
 	};
 
-	chrome_begin(t, 1234567, 1, 2, "b", NULL, 0);
+	chrome_begin(t, 1234567, 1, 2, "c", "b", NULL, 0);
 	chrome_end(t, -1500, 1, 2, "b", NULL, 0);
 	chrome_complete(t, 0, 42, 1, 2, "kernel", "x", NULL, 0);
 	chrome_instant(t, 1000, 1, 2, "i", NULL, 0);
@@ -221,10 +221,11 @@ TEST(chrome_trace, every_kind_of_event)
 	struct buf b = content(path);
 	const char *text = buf_str(&b);
 	const char *const want[] = {
-		"{\"name\":\"b\",\"ph\":\"B\",\"ts\":1234.567,\"pid\":1,\"tid\":2}",
+		"{\"name\":\"b\",\"ph\":\"B\",\"ts\":1234.567,\"cat\":\"c\",\"pid\":1,\"tid\":2}",
 		"{\"name\":\"b\",\"ph\":\"E\",\"ts\":-1.500,\"pid\":1,\"tid\":2}",
 		"{\"name\":\"x\",\"ph\":\"X\",\"ts\":0.000,\"dur\":0.042,\"cat\":\"kernel\",",
-		"{\"name\":\"i\",\"ph\":\"i\",\"ts\":1.000,\"s\":\"t\",\"pid\":1,\"tid\":2}",
+		"{\"name\":\"i\",\"ph\":\"i\",\"ts\":1.000,\"s\":\"t\",\"cat\":\"cpu_instant_"
+		"event\",\"pid\":",
 		"{\"name\":\"npu_aicore_usage_rate\",\"ph\":\"C\",\"ts\":0.005,\"pid\":1000000000,",
 		"\"tid\":0,\"id\":\"3\",\"args\":{\"a\":137438953472,\"b\":-0.25,\"e\":-92233720",
 		"{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":1,\"tid\":2,\"args\":{\"a\":",
@@ -263,8 +264,8 @@ TEST(chrome_trace, texts_of_any_bytes)
 		{.key = "ten", .type = CHROME_TEXT, .text = longest},
 	};
 	unsigned n = sizeof(args) / sizeof(args[0]);
-	chrome_begin(t, 0, 1, 1, "训练\"\\\n\t\x1f🚀", args, n);
-	chrome_begin(t, 0, 1, 1, longest, args, n);
+	chrome_begin(t, 0, 1, 1, NULL, "训练\"\\\n\t\x1f🚀", args, n);
+	chrome_begin(t, 0, 1, 1, NULL, longest, args, n);
 	CHECK_INT(chrome_trace_close(t, NULL), 0);
 	json_t *j = load(path);
 	json_t *first = json_array_get(events_of(j), 0);
@@ -337,7 +338,7 @@ static void end_all(void *arg, struct chrome_trace *t)
 static void begin_all(void *arg, struct chrome_trace *t)
 {
 	((struct rotating *)arg)->begun++;
-	chrome_begin(t, 0, 1, 1, "begin", NULL, 0);
+	chrome_begin(t, 0, 1, 1, NULL, "begin", NULL, 0);
 }
 
 static const char *name_of(json_t *list, size_t i)

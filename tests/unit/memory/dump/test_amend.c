@@ -81,9 +81,10 @@ static void check_csv(const char *before, const char *after, enum row_compat com
 
 TEST(dump_amend, csv_puts_pairs_where_they_belong)
 {
-	struct amendment both[] = {{5, 1, "early_allocation,late_deallocation", "PTA@weight"}, {0}};
-	struct amendment tag[] = {{5, 1, "temporary_idleness", NULL}, {0}};
-	struct amendment owner[] = {{5, 1, NULL, "PTA@x"}, {0}};
+	struct amendment both[] = {
+		{5, 1, "early_allocation,late_deallocation", "PTA@weight", false}, {0}};
+	struct amendment tag[] = {{5, 1, "temporary_idleness", NULL, false}, {0}};
+	struct amendment owner[] = {{5, 1, NULL, "PTA@x", false}, {0}};
 
 	check_csv(HEADER MALLOC("1", "\"{allocation_id:1,addr:0x10,size:64,used:1,total:2}\"") FREE,
 		  HEADER MALLOC("1", "\"{allocation_id:1,addr:0x10,size:64,used:1,total:2,"
@@ -110,7 +111,7 @@ TEST(dump_amend, csv_puts_pairs_where_they_belong)
 
 TEST(dump_amend, csv_spells_as_the_file_does)
 {
-	struct amendment tag[] = {{5, 2, "x", NULL}, {0}};
+	struct amendment tag[] = {{5, 2, "x", NULL, false}, {0}};
 
 	check_csv(HEADER MALLOC("1", "\"{allocation_id:1,inefficient_type:a}\"")
 			  MALLOC("2", "\"{allocation_id:2}\""),
@@ -133,8 +134,8 @@ TEST(dump_amend, csv_leaves_the_rest_alone)
 						 "\"\"b\"\",\nc\",101,5,6,N/A,N/"                  \
 						 "A,,\"f(x)\ng()\",\"main()\"\n" FREE
 #define TORN "3,MALLOC,PTA,N/A,12,5,6,0,0x10,\"{allocation_id:1}\",,\"ab"
-	struct amendment found[] = {{5, 1, NULL, "o"}, {0}};
-	struct amendment other[] = {{5, 77, NULL, "o"}, {0}};
+	struct amendment found[] = {{5, 1, NULL, "o", false}, {0}};
+	struct amendment other[] = {{5, 77, NULL, "o", false}, {0}};
 	const char *old = "4,MALLOC,PTA,\"a\"\"b\",12,5,6,0,0x10,"
 			  "\"{allocation_id:1,x:\"\"q\"\",zz:1}\",\"s\"\"\nt\",\r\n";
 	const char *new = "4,MALLOC,PTA,\"a\"\"b\",12,5,6,0,0x10,"
@@ -149,7 +150,7 @@ TEST(dump_amend, csv_leaves_the_rest_alone)
 
 TEST(dump_amend, csv_unknown_process_and_columns_in_any_order)
 {
-	struct amendment found[] = {{UINT32_MAX, 1, NULL, "o"}, {0}};
+	struct amendment found[] = {{UINT32_MAX, 1, NULL, "o", false}, {0}};
 #define ORDER                                                                                      \
 	"Attr,Extra,ID,Event,Event Type,Name,Timestamp(ns),Process Id,Thread Id,Device Id,Ptr\n"
 
@@ -164,7 +165,7 @@ TEST(dump_amend, csv_unknown_process_and_columns_in_any_order)
 
 TEST(dump_amend, a_value_begins_no_other_pair)
 {
-	struct amendment found[] = {{5, 1, NULL, "a,size:5,b\"c,,d:"}, {0}};
+	struct amendment found[] = {{5, 1, NULL, "a,size:5,b\"c,,d:", false}, {0}};
 
 	check_csv(HEADER MALLOC("1", "\"{allocation_id:1,size:64}\""),
 		  HEADER MALLOC("1", "\"{allocation_id:1,size:64,owner:a;size:5,b\"\"c,;d:}\""),
@@ -195,7 +196,7 @@ static const struct amendment *every_third(void *arg, uint32_t pid, uint64_t id)
 	static struct amendment a;
 
 	(void)arg;
-	a = (struct amendment){pid, id, "early_allocation,late_deallocation", "PTA@\"w\",x"};
+	a = (struct amendment){pid, id, "early_allocation,late_deallocation", "PTA@\"w\",x", false};
 	return id % 3 == 0 ? &a : NULL;
 }
 
@@ -281,7 +282,8 @@ static void check_sql(const char *path, const char *sql, const char *want)
 
 TEST(dump_amend, db_of_another_hand)
 {
-	struct amendment found[] = {{5, 1, "x,y", "a\"b\\\n"}, {UINT32_MAX, 1, "z", NULL}, {0}};
+	struct amendment found[] = {
+		{5, 1, "x,y", "a\"b\\\n", false}, {UINT32_MAX, 1, "z", NULL, false}, {0}};
 	const char *path = tmpfile_path("a.db");
 	uint64_t rows;
 
@@ -308,7 +310,7 @@ TEST(dump_amend, db_of_another_hand)
 
 TEST(dump_amend, refuses)
 {
-	struct amendment found[] = {{5, 1, NULL, "o"}, {0}};
+	struct amendment found[] = {{5, 1, NULL, "o", false}, {0}};
 	const char *text = HEADER MALLOC("1", "\"{allocation_id:1}\"");
 	const char *path = tmpfile_path("a.csv");
 	uint64_t rows = 7;
@@ -347,9 +349,62 @@ TEST(dump_amend, failure_leaves_the_old_file)
 	buf_release(&old);
 }
 
+#define BLANKS_60 "                                                            "
+
+/* A row with room is written over where it lies, whatever else happens to the disk. */
+TEST(dump_amend, rows_with_room_are_written_over)
+{
+	static const char before[] = HEADER MALLOC(
+		"1", "\"{allocation_id:1,size:64,owner:PTA,room:" BLANKS_60 BLANKS_60 "}\"") FREE;
+	const struct rlimit none = {sizeof(before) - 1, RLIM_INFINITY};
+	static const char *const kinds[] = {
+		"early_allocation", "early_allocation,temporary_idleness",
+		"early_allocation,temporary_idleness,late_deallocation"};
+	const char *path = tmpfile_path("a.csv");
+	struct stat one, two;
+	struct dump *d;
+	struct row row;
+	uint64_t rows;
+
+	write_text(path, before, strlen(before));
+	CHECK_INT(stat(path, &one), 0);
+	signal(SIGXFSZ, SIG_IGN);
+	CHECK_INT(setrlimit(RLIMIT_FSIZE, &none), 0);
+	for (unsigned i = 0; i < 6; i++) { /* each kind twice: the second time nothing is new */
+		struct amendment found[] = {{5, 1, kinds[i / 2], NULL, false}, {0}};
+
+		CHECK_INT(dump_amend(path, ROW_26_0, find, found, &rows, &err), 0);
+		CHECK_INT(rows, i % 2 == 0);
+		CHECK_INT(dump_open(path, 0, &d, &err), 0);
+		CHECK_INT(dump_next(d, &row, &err), 1);
+		const struct attr *a = row_attr(&row, ATTR_INEFFICIENT);
+		CHECK(a && a->text_len == strlen(kinds[i / 2]) &&
+		      !memcmp(a->text, kinds[i / 2], a->text_len));
+		CHECK_INT(row.nattrs, 4); /* of room nobody hears */
+		CHECK_INT(dump_next(d, &row, &err), 1);
+		dump_close(d);
+	}
+	CHECK(!stat(path, &two) && one.st_ino == two.st_ino && one.st_size == two.st_size);
+	check_alone();
+}
+
+/* One row has none: the file is written anew, with what was written over before. */
+TEST(dump_amend, a_row_without_room_among_others)
+{
+	struct amendment found[] = {{5, 1, "x", NULL, false}, {5, 2, "y", NULL, false}, {0}};
+	static const char before[] = HEADER MALLOC("1", "\"{allocation_id:1,room:                "
+							"}\"") MALLOC("2", "\"{allocation_id:2}\"");
+	static const char after[] =
+		HEADER MALLOC("1", "\"{allocation_id:1,inefficient:x,room:  }\"")
+			MALLOC("2", "\"{allocation_id:2,"
+				    "inefficient:y}\"");
+
+	check_csv(before, after, ROW_SEED, found, 2);
+}
+
 TEST(dump_amend, follows_links)
 {
-	struct amendment found[] = {{5, 1, NULL, "o"}, {0}};
+	struct amendment found[] = {{5, 1, NULL, "o", false}, {0}};
 	const char *text = HEADER MALLOC("1", "\"{allocation_id:1}\"");
 	const char *want = HEADER MALLOC("1", "\"{allocation_id:1,owner:o}\"");
 	const char *path = tmpfile_path("a.csv"), *link = tmpfile_path("link");

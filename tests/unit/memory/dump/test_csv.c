@@ -483,7 +483,7 @@ TEST(csv, findings_about_held_rows)
 		uint64_t missed = 0;
 
 		CHECK_INT(csv_writer.open(path, ROW_SEED, &w, &err), 0);
-		csv_writer.hold(w);
+		csv_writer.hold(w, HOLD_FOR_OWNERS);
 		for (uint64_t id = 1; id <= BLOCKS + delays[i]; id++) {
 			if (id <= BLOCKS)
 				add_block(w, id);
@@ -505,6 +505,47 @@ TEST(csv, findings_about_held_rows)
 	remove_path();
 }
 
+static void add_use(struct writer *w, enum row_event event, enum row_type type, uint64_t id)
+{
+	struct row r = memory_row(event, id);
+
+	r.type = type;
+	r.attrs[0].number = id;
+	CHECK_INT(csv_writer.add(w, &r, &err), 0);
+}
+
+static unsigned rooms(void)
+{
+	char command[200];
+
+	snprintf(command, sizeof(command), "exit $(grep -c 'room: ' %s)", path);
+	return (unsigned)WEXITSTATUS(system(command));
+}
+
+/* Rows of blocks that are alive when their rows go out have room, of pools whose use is judged. */
+TEST(csv, rows_of_live_blocks_have_room)
+{
+	struct amendment late = {.pid = 5, .allocation_id = 2, .inefficient = "late_deallocation"};
+	struct writer *w;
+
+	make_path();
+	CHECK_INT(csv_writer.open(path, ROW_SEED, &w, &err), 0);
+	csv_writer.hold(w, HOLD_FOR_USE);
+	add_use(w, ROW_MALLOC, TYPE_PTA, 1);
+	add_use(w, ROW_MALLOC, TYPE_PTA, 2);
+	add_use(w, ROW_MALLOC, TYPE_HAL, 3);
+	add_use(w, ROW_MALLOC, TYPE_ATB, 4);
+	add_use(w, ROW_FREE, TYPE_PTA, 2);
+	CHECK(csv_writer.amend(w, &late));
+	CHECK_INT(csv_writer.flush(w, &err), 0);
+	CHECK_INT(rooms(), 2);
+	add_use(w, ROW_MALLOC, TYPE_PTA, 5);
+	csv_writer.hold(w, HOLD_NOTHING); /* the end: nothing more comes */
+	CHECK_INT(csv_writer.close(w, &err), 0);
+	CHECK_INT(rooms(), 2);
+	remove_path();
+}
+
 /* Rows are held for one call of flush_old(), and for no flush(); those of a full disk are kept. */
 TEST(csv, held_rows_reach_the_file)
 {
@@ -513,7 +554,7 @@ TEST(csv, held_rows_reach_the_file)
 
 	make_path();
 	CHECK_INT(csv_writer.open(path, ROW_SEED, &w, &err), 0);
-	csv_writer.hold(w);
+	csv_writer.hold(w, HOLD_FOR_OWNERS);
 	CHECK_INT(csv_writer.add(w, &r, &err), 0);
 	CHECK_INT(csv_writer.flush_old(w, &err), 0);
 	CHECK_INT(whole_rows(), 0);

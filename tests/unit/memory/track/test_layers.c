@@ -111,6 +111,93 @@ TEST(layers, temporary_is_what_the_same_pass_frees)
 	done();
 }
 
+/* One more than operation `number` of a thread. */
+#define OPERATION(thread, number) (((uint64_t)(thread) << WORK_THREAD_SHIFT | (number)) + 1)
+
+static void numbered(uint64_t ns, uint8_t kind, uint64_t hash, uint64_t operation)
+{
+	RECORD(&r, REC_LAYER, rec_layer, ns, .kind = kind, .layer = hash, .addr = operation);
+}
+
+TEST(layers, a_gradient_belongs_to_the_module_of_its_operation)
+{
+	begin();
+	numbered(10, LAYER_ENTER, 3, OPERATION(5, 100));
+	numbered(11, LAYER_ENTER, 1, OPERATION(5, 102));
+	numbered(12, LAYER_LEAVE, 1, OPERATION(5, 104));
+	numbered(13, LAYER_ENTER, 2, OPERATION(5, 104));
+	numbered(14, LAYER_LEAVE, 2, OPERATION(5, 106));
+	numbered(15, LAYER_LEAVE, 3, OPERATION(5, 107));
+	gives(7, "");
+	/* in another thread, as autograd has them for devices */
+	static const struct {
+		uint64_t operation;
+		const char *want;
+	} cases[] = {
+		{OPERATION(5, 108), "M1 -\n"},
+		{OPERATION(5, 107), "M2 -\n"},
+		{OPERATION(5, 106), "M3 N::N\n"},
+		{OPERATION(5, 105), "M4 N:a.1:A\n"},
+		{OPERATION(5, 103), "M5 N:a.0:A\n"},
+		{OPERATION(5, 100), "M6 N::N\n"},
+		{OPERATION(5, 99), "M7 -\n"},
+		{OPERATION(6, 103), "M8 -\n"},
+		{OPERATION(5, 102), "M9 N:a.0:A\n"},
+		{0, "M10 -\n"},
+		{UINT64_MAX, "M11 -\n"},
+	};
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		numbered(20 + 2 * i, LAYER_GRADIENT, 0, cases[i].operation);
+		add_alloc(&r, 21 + 2 * i, 0x1000 * (i + 1), 16, POOL_TORCH);
+		gives(8, cases[i].want);
+	}
+	done();
+}
+
+/* Checkpointing calls modules in the backward pass; a counter that goes back begins anew. */
+TEST(layers, a_module_that_runs_goes_before_the_gradient)
+{
+	begin();
+	numbered(10, LAYER_ENTER, 1, OPERATION(5, 10));
+	numbered(11, LAYER_LEAVE, 1, OPERATION(5, 20));
+	numbered(12, LAYER_GRADIENT, 0, OPERATION(5, 15));
+	add_alloc(&r, 13, 0x1000, 16, POOL_PTA);
+	numbered(14, LAYER_ENTER, 4, OPERATION(5, 12));
+	add_alloc(&r, 15, 0x2000, 16, POOL_PTA);
+	numbered(16, LAYER_LEAVE, 4, OPERATION(5, 14));
+	add_alloc(&r, 17, 0x3000, 16, POOL_PTA);
+	numbered(18, LAYER_GRADIENT, 0, OPERATION(5, 13));
+	add_alloc(&r, 19, 0x4000, 16, POOL_PTA);
+	numbered(20, LAYER_GRADIENT, 0, OPERATION(5, 15));
+	add_alloc(&r, 21, 0x5000, 16, POOL_PTA);
+	numbered(22, LAYER_GRADIENT, 0, 0);
+	add_alloc(&r, 23, 0x6000, 16, POOL_PTA);
+	gives(7, "M1 N:a.0:A\nM2 M:a:B\nM3 N:a.0:A\nM4 M:a:B\nM5 -\nM6 -\n");
+	done();
+}
+
+/* More than is kept: the older half is forgotten, and nobody's. */
+TEST(layers, operations_are_bounded)
+{
+	begin();
+	for (uint64_t i = 0; i < 100000; i++) {
+		numbered(10 + i, i % 2 ? LAYER_LEAVE : LAYER_ENTER, 1, OPERATION(5, 10 + i));
+		if (r.len > 1u << 20)
+			gives(7, "");
+	}
+	numbered(200000, LAYER_GRADIENT, 0, OPERATION(5, 10));
+	add_alloc(&r, 200001, 0x1000, 16, POOL_PTA);
+	numbered(200002, LAYER_GRADIENT, 0, OPERATION(5, 10 + 99998));
+	add_alloc(&r, 200003, 0x2000, 16, POOL_PTA);
+	for (uint64_t i = 0; i < 1000;
+	     i++) { /* each thread counts for itself, and there are many */
+		numbered(200010 + 2 * i, LAYER_ENTER, 1, OPERATION(1000 + i, 1));
+		numbered(200011 + 2 * i, LAYER_LEAVE, 1, OPERATION(1000 + i, 2));
+	}
+	gives(7, "M1 -\nM2 N:a.0:A\n");
+	done();
+}
+
 TEST(layers, allocations_that_come_late_get_the_module_of_their_time)
 {
 	begin();

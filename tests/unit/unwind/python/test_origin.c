@@ -42,6 +42,26 @@ TEST(origin, files_of_others)
 	CHECK_INT(origin("<string>"), ORIGIN_STANDARD);
 }
 
+TEST(origin, paths_without_their_beginning)
+{
+	static const struct {
+		const char *file;
+		enum python_origin origin;
+	} cut[] = {
+		{"torch/nn/modules/linear.py", ORIGIN_PACKAGE},
+		{"threading.py", ORIGIN_STANDARD},
+		{"train.py", ORIGIN_USER},
+		{"models/torch/net.py", ORIGIN_USER},
+		{"/srv/job/threading.py", ORIGIN_USER},
+		{"/srv/torch/net.py", ORIGIN_USER},
+		{"", ORIGIN_USER},
+	};
+
+	for (size_t i = 0; i < sizeof(cut) / sizeof(cut[0]); i++)
+		CHECK_INT(python_origin_cut(cut[i].file, strlen(cut[i].file)), cut[i].origin);
+	CHECK_INT(origin("threading.py"), ORIGIN_USER);
+}
+
 TEST(origin, files_of_ours)
 {
 	static const char *const ours[] = {

@@ -356,13 +356,15 @@ TEST(groups, types_of_sharded_memory)
 	struct analysis *a = make(GROUPS_BY_MODULE, 0);
 
 	next_type = TYPE_HOST;
-	hold(a, "N:h.0.w:", "HOST@fsdp1@backward@gradient", 1000, 0);
+	hold(a, "N:h.0.w:", "HOST@fsdp1@backward@gradient", 1000, 1000);
+	hold(a, "N:h.0.w:", "HOST@fsdp1@backward@gradient", 50, 0); /* only allocated for it */
 	hold(a, NULL, "HOST@fsdp1@backward@gradient", 200, 0);
 	hold(a, NULL, "HOST@sharded_weight", 30, 0);
 	hold(a, NULL, "HOST@weight", 4, 0);
 	next_type = TYPE_PTA;
 	json_t *o = a->ops->json(a, 1000);
 	CHECK_INT(NUM(o, "devices.0.groups.0.types.gradient"), 1000);
+	CHECK_INT(NUM(o, "devices.0.groups.0.types.backward"), 50);
 	CHECK_STR(STR(o, "devices.0.groups.1.name"), "(no module)");
 	CHECK_INT(NUM(o, "devices.0.groups.1.types.gradient"), 0);
 	CHECK_INT(NUM(o, "devices.0.groups.1.types.backward"), 200);

@@ -611,6 +611,7 @@ TEST(leaks, without_steps_growth_cannot_be_told)
 	CHECK_STR(only_kind(a), "");
 	const char *text = text_answer(a, false);
 	CHECK_HAS(text, "No step ended in this recording, so growth cannot be distinguished");
+	CHECK_HAS(text, "Growth over time is judged");
 	CHECK_HAS(text, "msmemscope.step()");
 	CHECK_HAS(text, "sonde_step()");
 	CHECK_HAS(text, "Left at the end\n  Process 10, device 0, PTA: 10.00 MiB in 10 blocks\n"

@@ -36,7 +36,7 @@ static struct native_stack native(const char *words, bool whole, struct made *m)
 		m->is_eval[i] = !strcmp(m->text[i], "E");
 		m->is_internal[i] = m->is_eval[i] || m->text[i][0] == '-';
 		m->frames[i] = (struct stack_frame){.name = m->text[i] + (m->text[i][0] == '-'),
-						    .kind = STACK_NATIVE};
+						    .kind = FRAME_IS_NATIVE};
 	}
 	return (struct native_stack){m->frames, m->is_eval, m->is_internal, m->n, whole};
 }
@@ -67,7 +67,7 @@ static const char *merge(const char *native_words, bool whole, const char *pytho
 	native_merge(&s, b.frames, b.n, &out, &cap, &n);
 	buf_clear(&text);
 	for (unsigned i = 0; i < n; i++)
-		buf_addf(&text, "%s%s%s", i ? " " : "", out[i].kind == STACK_NATIVE ? "~" : "",
+		buf_addf(&text, "%s%s%s", i ? " " : "", out[i].kind == FRAME_IS_NATIVE ? "~" : "",
 			 out[i].name);
 	free(out);
 	return buf_str(&text);

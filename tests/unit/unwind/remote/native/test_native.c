@@ -140,7 +140,7 @@ static void check_levels(struct native_process *p, pid_t tid, const char *outerm
 	CHECK_INT(find_frame(&s, "native_level_b"), a + 1);
 	CHECK_INT(find_frame(&s, "native_level_c"), a + 2);
 	CHECK(find_frame(&s, outermost) < a);
-	CHECK(s.frames[a].kind == STACK_NATIVE && !s.is_eval[a] && !s.is_internal[a]);
+	CHECK(s.frames[a].kind == FRAME_IS_NATIVE && !s.is_eval[a] && !s.is_internal[a]);
 	CHECK_STR(s.frames[a].file, "tests/unit/unwind/remote/native/test_native.c");
 	CHECK(s.frames[a].line > 0);
 	/* It is taken now. */

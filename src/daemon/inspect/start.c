@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "daemon/inspect/inspect_impl.h"
+
+#define MEMORY_BYTES (2ull << 30) /* of addresses */
+#define FILES 256
+#define NICE 19
+
+static void limit(int what, rlim_t most)
+{
+	struct rlimit r = {most, most};
+
+	(void)setrlimit(what, &r);
+}
+
+/* The system calls themselves: the C library's would look after threads that are not here. */
+static bool become(uid_t uid, gid_t gid)
+{
+	if (geteuid() == uid && getegid() == gid && getuid() == uid)
+		return true;
+	return syscall(SYS_setgroups, 0, NULL) == 0 && syscall(SYS_setresgid, gid, gid, gid) == 0 &&
+	       syscall(SYS_setresuid, uid, uid, uid) == 0 && getuid() == uid && geteuid() == uid &&
+	       (uid == 0 || syscall(SYS_setresuid, 0, 0, 0) < 0);
+}
+
+/* In the child of a process that has threads: nothing here may take a lock. */
+static void __attribute__((noreturn))
+run_as(const struct inspect_start *s, gid_t gid, const int fds[2], pid_t parent)
+{
+	static const char *const environment[] = {"PATH=/usr/bin:/bin", "LC_ALL=C.UTF-8", NULL};
+	const char *argv[INSPECT_WORDS + 1] = {"sonde"};
+	sigset_t none;
+
+	for (unsigned i = 0; i + 1 < INSPECT_WORDS && s->words[i]; i++)
+		argv[i + 1] = s->words[i];
+	sigemptyset(&none);
+	for (int sig = 1; sig < NSIG; sig++)
+		(void)signal(sig, SIG_DFL);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+	int null = open("/dev/null", O_RDONLY);
+	if (null < 0 || dup2(null, STDIN_FILENO) < 0 || dup2(fds[1], STDOUT_FILENO) < 0 ||
+	    dup2(fds[1], STDERR_FILENO) < 0 || syscall(SYS_close_range, 3u, ~0u, 0u) < 0)
+		_exit(125);
+	limit(RLIMIT_AS, MEMORY_BYTES);
+	limit(RLIMIT_NOFILE, FILES);
+	limit(RLIMIT_CORE, 0);
+	limit(RLIMIT_FSIZE, 0);
+	(void)setpriority(PRIO_PROCESS, 0, NICE);
+	(void)setsid();
+	if (chdir("/") < 0 || !become(s->uid, gid) || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ||
+	    prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != parent)
+		_exit(125);
+	execve("/proc/self/exe", (char *const *)argv, (char *const *)environment);
+	_exit(126);
+}
+
+/* Its group, if it has no other rights than its user: the directory is its effective user's. */
+static int find_group(const struct inspect_start *s, gid_t *out, struct err *err)
+{
+	char path[32];
+	struct stat st;
+
+	snprintf(path, sizeof(path), "/proc/%d", (int)s->process);
+	if (stat(path, &st) < 0)
+		return err_set(err, -ESRCH, "process %d has ended", (int)s->process);
+	if (st.st_uid != s->uid)
+		return err_set(
+			err, -EPERM,
+			"process %d runs with other rights than those of its user, or hides its "
+			"memory",
+			(int)s->process);
+	if (geteuid() != 0 && st.st_uid != geteuid())
+		return err_set(
+			err, -EPERM,
+			"the daemon does not run as root, so it can look into processes of its "
+			"own user alone");
+	*out = st.st_gid;
+	return 0;
+}
+
+int inspect_start(const struct inspect_start *s, pid_t *out_pid, int *out_fd, struct err *err)
+{
+	pid_t parent = getpid();
+	int fds[2];
+	gid_t gid = 0;
+
+	int r = find_group(s, &gid, err);
+	if (r < 0)
+		return r;
+	if (pipe2(fds, O_CLOEXEC | O_NONBLOCK) < 0)
+		return err_sys(err, -errno, "cannot make a pipe");
+	(void)fcntl(fds[1], F_SETFL, 0); /* it may wait until we read */
+	pid_t pid = fork();
+	if (pid == 0)
+		run_as(s, gid, fds, parent);
+	r = pid < 0 ? -errno : 0;
+	close(fds[1]);
+	if (r < 0) {
+		close(fds[0]);
+		return err_sys(err, r, "cannot start a program");
+	}
+	*out_pid = pid;
+	*out_fd = fds[0];
+	return 0;
+}

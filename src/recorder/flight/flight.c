@@ -1,0 +1,303 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * `sonde record --last`: the recording keeps its newest part alone (rotate.h), so what somebody will
+ * want to see is copied before it is dropped: when memory runs out, when a process is killed by a signal,
+ * when nothing moves any more, and whenever somebody asks (control_page.h, freeze_asked; SIGUSR1).
+ *
+ * A copy is <recording>/frozen_<n>_<why>/events.sonde, a recording like others. A copy of the
+ * recorder makes it, so that the recorder goes on; the file has its name when it is whole.
+ */
+#define LOG_AREA "recorder"
+#include "base/clock.h"
+#include "base/fs.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/subprocess.h"
+#include "recorder/consumer.h"
+#include "recorder/flight/step_count.h"
+#include "recorder/session.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define MAX_FROZEN 8 /* by themselves; who asks gets more */
+#define NS_PER_S 1000000000ull
+#define PIECE (8u << 20)
+#define SETTLE_NS 1200000000ull /* sources are flushed every second */
+#define WORTH_STEPS 2 /* before that a job that does nothing prepares itself */
+
+enum reason { REASON_NONE, REASON_ASKED, REASON_OOM, REASON_CRASH, REASON_HANG };
+
+static const char *const reasons[] = {[REASON_ASKED] = "asked",
+				      [REASON_OOM] = "oom",
+				      [REASON_CRASH] = "crash",
+				      [REASON_HANG] = "hang"};
+
+struct flight {
+	struct control_page *page;
+	const char *dir;
+	bool terminal;
+	enum reason wanted; /* why a copy is wanted, if it is */
+	uint64_t due_ns; /* when: what devices did until now is reported by then */
+	enum reason making;
+	uint32_t answers; /* freeze_asked when the copy that is being made was begun */
+	pid_t pid; /* who makes it; 0: nobody */
+	unsigned n; /* that were begun */
+	uint64_t automatic_ns; /* when the last one was made by itself */
+	struct step_count count;
+	uint64_t moved_ns; /* when a step began, or a device did something */
+	bool hangs;
+	bool said;
+};
+
+static volatile sig_atomic_t asked_by_signal;
+
+static void on_signal(int sig)
+{
+	(void)sig;
+	asked_by_signal = 1;
+}
+
+static int open_flight(const struct recorder_session *session, struct consumer *out,
+		       struct err *err)
+{
+	struct flight *f = xcalloc(1, sizeof(*f));
+
+	(void)err;
+	f->page = session->page;
+	f->dir = session->dir;
+	f->terminal = session->terminal;
+	if (f->page->record.on)
+		sigaction(SIGUSR1, &(struct sigaction){.sa_handler = on_signal}, NULL);
+	out->state = out->listener = f;
+	return 0;
+}
+
+static void close_flight(void *state)
+{
+	struct flight *f = state;
+
+	step_count_release(&f->count);
+	free(f);
+}
+
+/* --- what happens --- */
+
+static void on_record(void *arg, uint32_t proc, uint32_t tid, const struct rec *r)
+{
+	const struct rec_process *ended = (const struct rec_process *)r;
+	struct flight *f = arg;
+
+	(void)tid;
+	if (step_count_record(&f->count, proc, r))
+		f->moved_ns = clock_mono_ns();
+	switch (r->type) {
+	case REC_OOM:
+		f->wanted = REASON_OOM;
+		break;
+	case REC_PROCESS:
+		if (ended->flags & PROCESS_ENDED && WIFSIGNALED(ended->status) && !f->wanted)
+			f->wanted = REASON_CRASH;
+		break;
+	case REC_ACTIVITY:
+		if (((const struct rec_activity *)r)->place == ACTIVITY_ON_DEVICE)
+			f->moved_ns = clock_mono_ns();
+		break;
+	default:
+		break;
+	}
+}
+
+static void check_hang(struct flight *f, uint64_t now_ns)
+{
+	uint32_t hang_s = f->page->record.hang_s;
+	bool stands = hang_s && f->count.step > WORTH_STEPS && f->moved_ns &&
+		      now_ns > f->moved_ns + hang_s * NS_PER_S;
+
+	if (stands && !f->hangs && !f->wanted)
+		f->wanted = REASON_HANG;
+	f->hangs = stands;
+}
+
+/* --- copies --- */
+
+static char *copy_dir(const struct flight *f, unsigned n, enum reason why)
+{
+	return xasprintf("%s/" SESSION_FROZEN "%u_%s", f->dir, n, reasons[why]);
+}
+
+static bool copy_bytes(int from, int to, uint64_t bytes)
+{
+	while (bytes) {
+		size_t want = bytes < PIECE ? (size_t)bytes : PIECE;
+		ssize_t n = copy_file_range(from, NULL, to, NULL, want, 0);
+
+		if (n < 0 &&
+		    (errno == EXDEV || errno == EINVAL || errno == ENOSYS || errno == EOPNOTSUPP))
+			break;
+		if (n < 0)
+			return false;
+		if (n == 0)
+			return true; /* the recording is another one by now, and smaller */
+		bytes -= (uint64_t)n;
+	}
+	static char piece[1 << 16];
+	while (bytes) {
+		ssize_t n = read(from, piece, bytes < sizeof(piece) ? bytes : sizeof(piece));
+
+		if (n <= 0)
+			return n == 0;
+		if (write(to, piece, (size_t)n) != n)
+			return false;
+		bytes -= (uint64_t)n;
+	}
+	return true;
+}
+
+/* In the copy of the recorder. */
+static bool make_copy(const struct flight *f, const char *dir)
+{
+	char *from = xasprintf("%s/" SESSION_RECORDING, f->dir);
+	char *to = xasprintf("%s/" SESSION_RECORDING, dir), *part = xasprintf("%s.part", to);
+	int in = fs_open(from, O_RDONLY, 0, NULL);
+	int out = in < 0 ? -1 : fs_open(part, O_WRONLY | O_CREAT | O_EXCL, 0600, NULL);
+	struct stat st;
+
+	bool good = out >= 0 && fstat(in, &st) == 0 && copy_bytes(in, out, (uint64_t)st.st_size) &&
+		    fs_rename(part, to, NULL) == 0;
+	if (!good && out >= 0)
+		(void)fs_unlink(part, NULL);
+	return good;
+}
+
+static void begin_copy(struct flight *f)
+{
+	char *dir = copy_dir(f, ++f->n, f->wanted);
+
+	f->making = f->wanted;
+	f->wanted = REASON_NONE;
+	f->due_ns = 0;
+	f->answers = atomic_load(&f->page->record.freeze_asked);
+	if (fs_mkdir(dir, FS_DIR_MODE, NULL) == 0)
+		f->pid = fork_copy();
+	if (f->pid == 0)
+		_exit(!make_copy(f, dir));
+	if (f->pid < 0) {
+		f->pid = 0;
+		(void)fs_rmdir(dir, NULL);
+	}
+	free(dir);
+}
+
+static void answer(struct flight *f)
+{
+	atomic_store(&f->page->record.freeze_done, f->answers);
+	syscall(SYS_futex, &f->page->record.freeze_done, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+}
+
+static void end_copy(struct flight *f, int status)
+{
+	char *dir = copy_dir(f, f->n, f->making);
+
+	f->pid = 0;
+	if (WIFEXITED(status) && WEXITSTATUS(status) == 0) {
+		atomic_fetch_add(&f->page->record.frozen, 1);
+		log_info("the newest part of the recording was copied to %s", dir);
+	} else {
+		log_err("the newest part of the recording cannot be copied to %s", dir);
+		(void)fs_rmdir(dir, NULL);
+	}
+	free(dir);
+	answer(f);
+}
+
+/* By itself no more often than there can be something new, nor too many. */
+static void drop_repeated(struct flight *f, uint64_t now_ns)
+{
+	uint64_t last_ns = f->page->record.last_s * NS_PER_S;
+
+	if (!f->wanted || f->wanted == REASON_ASKED || f->due_ns)
+		return;
+	if (!last_ns || f->n >= MAX_FROZEN ||
+	    (f->automatic_ns && now_ns < f->automatic_ns + last_ns))
+		f->wanted = REASON_NONE;
+	else
+		f->automatic_ns = now_ns;
+}
+
+static bool is_ending(struct control_page *page)
+{
+	return atomic_load(&page->exit_asked) != atomic_load(&page->exit_done);
+}
+
+static void tick(void *state, uint64_t now_ns)
+{
+	struct flight *f = state;
+	struct session_record *r = &f->page->record;
+	int status = -1;
+
+	if (!r->on)
+		return;
+	if (f->pid) {
+		pid_t done = waitpid(f->pid, &status, WNOHANG);
+		if (done > 0 || (done < 0 && errno != EINTR))
+			end_copy(f, status);
+		return;
+	}
+	check_hang(f, now_ns);
+	drop_repeated(f, now_ns);
+	if (asked_by_signal || atomic_load(&r->freeze_asked) != atomic_load(&r->freeze_done))
+		f->wanted = REASON_ASKED;
+	asked_by_signal = 0;
+	/* A recording that ends stays as it is. */
+	if (f->wanted && f->wanted != REASON_ASKED && is_ending(f->page))
+		f->wanted = REASON_NONE;
+	if (!f->wanted)
+		f->due_ns = 0;
+	else if (!f->due_ns)
+		f->due_ns = now_ns + SETTLE_NS;
+	else if (now_ns >= f->due_ns || is_ending(f->page))
+		begin_copy(f);
+}
+
+static bool is_copying(void *state)
+{
+	return ((struct flight *)state)->pid != 0;
+}
+
+static void report(void *state, const struct consumer_report *now)
+{
+	struct flight *f = state;
+	unsigned n = atomic_load(&f->page->record.frozen);
+	struct buf text = {0};
+
+	if (!f->page->record.on || now->removed || f->said || !n)
+		return;
+	f->said = true;
+	buf_addf(&text,
+		 "sonde record: %u cop%s of what had just happened: %s/" SESSION_FROZEN "*\n", n,
+		 n == 1 ? "y" : "ies", f->dir);
+	session_say(f->page, f->terminal, &text, false);
+	buf_release(&text);
+}
+
+static const struct stream_ops listener = {.record = on_record};
+
+const struct consumer_ops flight_consumer = {
+	.name = "flight",
+	.stream = &listener,
+	.open = open_flight,
+	.close = close_flight,
+	.tick = tick,
+	.is_amending = is_copying,
+	.report = report,
+};

@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * Python stacks and counters as a consumer of the recorder: `sonde record`. It adds records of its
+ * own. Stacks are sampled by a thread (sampling.c), since a round takes as long as the memory of
+ * all processes does to read; what it has found waits for the recorder's next round.
+ */
+#include "recorder/consumer.h"
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "recorder/flight/step_count.h"
+#include "recorder/session.h"
+#include "sampler/counters/counters.h"
+#include "sampler/record/samples.h"
+#include "sampler/record/sampling.h"
+
+#define LOG_AREA "sampler"
+#include "base/log.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define MS 1000000ull
+#define DRIVER_MS 2000
+
+struct state {
+	struct control_page *page;
+	const char *dir;
+	bool terminal;
+	uint64_t begun_ns;
+	struct step_count count;
+	struct sampling *sampling; /* NULL: no stacks */
+	struct counters *counters;
+	struct buf *batch; /* while a round lasts */
+	uint64_t lost_counters;
+	bool begun;
+	bool said, said_running; /* the last words, while processes went on */
+};
+
+/* --- life --- */
+
+static void start_counters(struct state *s)
+{
+	const struct session_record *r = &s->page->record;
+	struct counters_options o = {
+		.npu = true,
+		.gpu = true,
+		.host = true,
+		.period_ms = r->counters_ms,
+		.npu_timeout_ms = DRIVER_MS,
+		.gpu_timeout_ms = DRIVER_MS,
+	};
+	struct err err = {0};
+
+	if (r->counters_ms && counters_start(&o, &s->counters, &err) < 0)
+		log_warn("there are no counters: %s", err.text);
+}
+
+static int open_sampler(const struct recorder_session *session, struct consumer *out,
+			struct err *err)
+{
+	struct state *s = xcalloc(1, sizeof(*s));
+
+	(void)err;
+	s->page = session->page;
+	s->dir = session->dir;
+	s->terminal = session->terminal;
+	s->begun_ns = clock_mono_ns();
+	out->state = out->listener = s;
+	out->base = s->page->record.on ? &samples_base : NULL;
+	return 0;
+}
+
+static void close_sampler(void *state)
+{
+	struct state *s = state;
+
+	counters_stop(s->counters);
+	sampling_stop(s->sampling);
+	step_count_release(&s->count);
+	free(s);
+}
+
+/* --- what the job does --- */
+
+static void on_record(void *arg, uint32_t proc, uint32_t tid, const struct rec *r)
+{
+	struct state *s = arg;
+
+	(void)tid;
+	(void)step_count_record(&s->count, proc, r);
+}
+
+static bool is_in_steps(const struct state *s)
+{
+	const struct session_record *r = &s->page->record;
+	uint64_t step = s->count.step ? s->count.step : 1;
+
+	return !r->last_step || (step + 1 >= r->first_step && step <= r->last_step);
+}
+
+/* Not before the launched process can be there: the recorder is started first. */
+static void begin(struct state *s)
+{
+	const struct session_record *r = &s->page->record;
+
+	if (r->stacks_us)
+		s->sampling = sampling_start((pid_t)s->page->root_pid, r->stacks_us);
+	start_counters(s);
+}
+
+static void tick(void *state, uint64_t now_ns)
+{
+	struct state *s = state;
+	struct session_record *r = &s->page->record;
+
+	if (!r->on || !s->begun_ns)
+		return;
+	if (!s->begun) {
+		s->begun = true;
+		begin(s);
+	}
+	if (r->duration_ms && now_ns - s->begun_ns >= r->duration_ms * MS)
+		atomic_store(&r->over, 1);
+	sampling_want(s->sampling, !atomic_load(&r->over) && is_in_steps(s));
+}
+
+/* --- records --- */
+
+static void put_counter(struct state *s, const struct counter *c, unsigned i)
+{
+	static const char zeros[8];
+	const char *key = c->values[i].key;
+	size_t name = strlen(c->name) + 1, len = name + strlen(key);
+	struct rec_counter r = {
+		.head = {.type = REC_COUNTER,
+			 .size = rec_size(sizeof(r), len),
+			 .time_ns = c->time_ns},
+		.value = c->values[i].value,
+		.pid = (uint32_t)c->pid,
+		.card = c->card,
+		.track = (uint8_t)c->track,
+		.len = (uint16_t)len,
+	};
+
+	buf_add(s->batch, &r, sizeof(r));
+	buf_add(s->batch, c->name, name);
+	buf_add(s->batch, key, len - name);
+	buf_add(s->batch, zeros, r.head.size - sizeof(r) - len);
+}
+
+static void on_counter(void *arg, const struct counter *c)
+{
+	struct state *s = arg;
+
+	if (!is_in_steps(s) || atomic_load(&s->page->record.over))
+		return;
+	for (unsigned i = 0; i < c->n; i++)
+		put_counter(s, c, i);
+}
+
+static bool poll_samples(void *state, bool had_events, struct buf *batch)
+{
+	struct batch_item head = {.kind = BATCH_RUN, .proc = PROC_NONE};
+	struct state *s = state;
+	size_t at = batch->len;
+
+	(void)had_events;
+	if (!s->sampling && !s->counters)
+		return false;
+	buf_add(batch, &head, sizeof(head));
+	s->batch = batch;
+	if (s->counters)
+		s->lost_counters += counters_take(s->counters, on_counter, s);
+	sampling_take(s->sampling, batch);
+	head.bytes = (uint32_t)(batch->len - at);
+	if (head.bytes == sizeof(head)) {
+		batch->len = at;
+		return false;
+	}
+	memcpy(batch->data + at, &head, sizeof(head));
+	return true;
+}
+
+/* --- the last words --- */
+
+static void add_stacks(const struct state *s, struct buf *text)
+{
+	struct sampling_result got;
+
+	sampling_result(s->sampling, &got);
+	if (got.samples)
+		buf_addf(text, "sonde record: %llu samples of the stacks of %u Python process%s.\n",
+			 (unsigned long long)got.samples, got.processes,
+			 got.processes == 1 ? "" : "es");
+	if (got.refused)
+		buf_addf(text, "sonde record: %u Python process%s could not be read: %s\n",
+			 got.refused, got.refused == 1 ? "" : "es", got.why);
+	if (got.dropped)
+		buf_addf(text, "sonde record: %llu samples of stacks were lost.\n",
+			 (unsigned long long)got.dropped);
+}
+
+static void add_advice(const struct state *s, struct buf *text)
+{
+	bool memory = atomic_load(&s->page->want) & WANT_ALLOC, kernels = s->page->record.kinds;
+
+	buf_addf(text, "sonde record: now look at it: sonde timeline %s\n", s->dir);
+	if (memory || kernels)
+		buf_addf(text, "sonde record: or ask that directory: %s%s%s\n",
+			 memory ? "sonde mem leaks, sonde mem peak" : "",
+			 memory && kernels ? ", " : "",
+			 kernels ? "sonde activity summary, sonde timeline --explain" : "");
+}
+
+static void report(void *state, const struct consumer_report *now)
+{
+	struct state *s = state;
+	struct buf text = {0};
+
+	if (!s->page->record.on || now->removed || (s->said && s->said_running == now->running))
+		return;
+	s->said = true;
+	s->said_running = now->running;
+	if (s->sampling)
+		add_stacks(s, &text);
+	if (now->events || s->sampling || s->counters)
+		add_advice(s, &text);
+	session_say(s->page, s->terminal, &text, false);
+	buf_release(&text);
+}
+
+static const struct stream_ops listener = {.record = on_record};
+
+const struct consumer_ops sampler_consumer = {
+	.name = "sampler",
+	.stream = &listener,
+	.open = open_sampler,
+	.close = close_sampler,
+	.tick = tick,
+	.poll = poll_samples,
+	.report = report,
+};

@@ -1,0 +1,288 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/* Python stacks and counters that a recorder has sampled (wire/record.h, REC_SAMPLE, REC_COUNTER). */
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/containers/hmap.h"
+#include "base/containers/intern.h"
+#include "base/mem.h"
+#include "recorder/stream.h"
+#include "timeline/timeline.h"
+#include "wire/record.h"
+
+#define MAX_DEPTH 200 /* of stacks: deeper calls are not shown */
+#define GC_NAME "<garbage collection>"
+
+struct sampled_frame {
+	const char *name, *file; /* interned */
+	int32_t line;
+	uint32_t caller;
+};
+
+struct sampled_thread {
+	struct timeline_process *process;
+	struct timeline_track *track;
+	const char *name; /* of the track, interned; NULL: not known */
+	uint64_t last_ns;
+	uint32_t open[MAX_DEPTH]; /* frames, the outermost first */
+	unsigned n;
+	bool gc;
+};
+
+struct sample_source {
+	struct timeline *t;
+	const char *host;
+	int64_t wall_minus_mono_ns;
+	struct sampled_frame *frames; /* by their ids */
+	size_t nframes, cap;
+	struct hmap threads; /* process and thread to struct sampled_thread */
+	struct hmap processes; /* pid to struct timeline_process, or to 1: it is not wanted */
+};
+
+static uint64_t wall_of(const struct sample_source *s, uint64_t ns)
+{
+	return ns + (uint64_t)s->wall_minus_mono_ns;
+}
+
+/* --- who --- */
+
+static struct timeline_process *process_of(struct sample_source *s, uint32_t pid, int32_t rank,
+					   const char *command)
+{
+	uint64_t known = hmap_get(&s->processes, pid);
+
+	if (known != HMAP_NONE)
+		return known == 1 ? NULL : (struct timeline_process *)(uintptr_t)known;
+	struct timeline_process *p = timeline_process(s->t, s->host, pid, rank, command);
+	hmap_put(&s->processes, pid, p ? (uintptr_t)p : 1);
+	return p;
+}
+
+static struct sampled_thread *thread_of(struct sample_source *s, uint32_t pid, uint32_t tid)
+{
+	uint64_t key = (uint64_t)pid << 32 | tid;
+	struct sampled_thread *th = hmap_get_ptr(&s->threads, key);
+
+	if (!th) {
+		th = xcalloc(1, sizeof(*th));
+		th->process = process_of(s, pid, -1, NULL);
+		hmap_put_ptr(&s->threads, key, th);
+	}
+	return th;
+}
+
+static void on_sampled(struct sample_source *s, const struct rec_sampled *r)
+{
+	size_t len;
+	const char *text = rec_text(&r->head, &len);
+
+	if (r->tid) {
+		thread_of(s, r->pid, r->tid)->name = intern(text, len);
+	} else {
+		char *command = xstrndup(text, len);
+
+		(void)process_of(s, r->pid, r->rank, command);
+		free(command);
+	}
+}
+
+static struct timeline_track *track_of(struct sampled_thread *th, const struct rec_sample *r)
+{
+	struct timeline_place where = {
+		.group = GROUP_PYTHON, .order = r->tid == r->pid ? 0 : 1, .id = r->tid};
+	char name[128];
+
+	if (th->track)
+		return th->track;
+	if (th->name)
+		snprintf(name, sizeof(name), "%.100s", th->name);
+	else
+		snprintf(name, sizeof(name), "thread %u", r->tid);
+	th->track = timeline_track(th->process, &where, name);
+	return th->track;
+}
+
+/* --- stacks --- */
+
+static void on_frame(struct sample_source *s, const struct rec_frame *r)
+{
+	size_t len;
+	const char *text = rec_text(&r->head, &len), *zero = memchr(text, '\0', len);
+	size_t name = zero ? (size_t)(zero - text) : len;
+
+	/* In the order of their numbers; a recorder that was called back begins anew. */
+	if (r->id > s->nframes + 1 || !r->id || r->caller >= r->id)
+		return;
+	if (r->id == s->nframes + 1)
+		(void)XPUSH(s->frames, s->nframes, s->cap);
+	s->frames[r->id - 1] = (struct sampled_frame){
+		.name = intern(text, name),
+		.file = zero ? intern(zero + 1, len - name - 1) : "",
+		.line = r->line,
+		.caller = r->caller,
+	};
+}
+
+/* The calls of a stack, the outermost first. */
+static unsigned find_path(const struct sample_source *s, uint32_t id, uint32_t *path)
+{
+	unsigned depth = 0, at;
+
+	for (uint32_t i = id; i && i <= s->nframes; i = s->frames[i - 1].caller)
+		depth++;
+	at = depth;
+	for (uint32_t i = id; i && i <= s->nframes; i = s->frames[i - 1].caller)
+		if (--at < MAX_DEPTH)
+			path[at] = i;
+	return depth < MAX_DEPTH ? depth : MAX_DEPTH;
+}
+
+static void begin_call(struct sample_source *s, struct timeline_track *k, uint32_t id, uint64_t ns)
+{
+	const struct sampled_frame *f = &s->frames[id - 1];
+	const struct chrome_arg args[] = {
+		{.key = "file", .type = CHROME_TEXT, .text = f->file},
+		{.key = "line", .type = CHROME_INT, .i = f->line},
+	};
+
+	timeline_begin(k, ns,
+		       &(struct timeline_event){.name = f->name,
+						.category = "python_function",
+						.args = args,
+						.nargs = *f->file ? 2 : 0});
+}
+
+static void end_gc(struct sampled_thread *th, uint64_t ns)
+{
+	if (th->gc)
+		timeline_end(th->track, ns);
+	th->gc = false;
+}
+
+static void on_sample(struct sample_source *s, const struct rec_sample *r)
+{
+	struct sampled_thread *th = thread_of(s, r->pid, r->tid);
+	uint64_t ns = wall_of(s, r->head.time_ns);
+	uint32_t path[MAX_DEPTH];
+	unsigned n = find_path(s, r->frame, path), same = 0;
+
+	if (!th->process)
+		return;
+	struct timeline_track *k = track_of(th, r);
+	ns = ns < th->last_ns ? th->last_ns : ns;
+	th->last_ns = ns;
+	while (same < n && same < th->n && same < r->flags >> SAMPLE_KEPT_SHIFT &&
+	       path[same] == th->open[same])
+		same++;
+	if (th->gc && (!(r->flags & SAMPLE_GC) || same < n || same < th->n))
+		end_gc(th, ns);
+	for (; th->n > same; th->n--)
+		timeline_end(k, ns);
+	for (; th->n < n; th->n++) {
+		th->open[th->n] = path[th->n];
+		begin_call(s, k, path[th->n], ns);
+	}
+	if (r->flags & SAMPLE_GC && !th->gc && n) {
+		timeline_begin(
+			k, ns,
+			&(struct timeline_event){.name = GC_NAME, .category = "python_function"});
+		th->gc = true;
+	}
+}
+
+/* What is open ends with the last sample: nobody knows of later. */
+static void end_threads(struct sample_source *s)
+{
+	uint64_t key, value;
+
+	for (size_t at = 0; hmap_next(&s->threads, &at, &key, &value);) {
+		struct sampled_thread *th = (void *)(uintptr_t)value;
+
+		end_gc(th, th->last_ns);
+		for (; th->n; th->n--)
+			timeline_end(th->track, th->last_ns);
+		free(th);
+	}
+	hmap_release(&s->threads);
+}
+
+/* --- counters --- */
+
+static void on_counter(struct sample_source *s, const struct rec_counter *r)
+{
+	size_t len;
+	const char *text = rec_text(&r->head, &len);
+	struct timeline_process *p = process_of(s, r->pid, -1, NULL);
+	char name[160];
+	int n = r->card >= 0 ? snprintf(name, sizeof(name), "%.*s %d", (int)strnlen(text, len),
+					text, r->card)
+			     : snprintf(name, sizeof(name), "%.*s", (int)strnlen(text, len), text);
+	const char *key = memchr(text, '\0', len);
+
+	if (!p || n < 0 || !key)
+		return;
+	if (r->track == COUNTER_OF_HOST || r->track == COUNTER_OF_PROCESS)
+		n = snprintf(name + (n < 100 ? n : 100), sizeof(name) - 101, " %.*s",
+			     (int)(len - (size_t)(key + 1 - text)), key + 1);
+	const char *kept = intern(name, strlen(name));
+	struct timeline_place where = {.group = GROUP_COUNTERS,
+				       .order = r->track,
+				       .id = (uintptr_t)kept,
+				       .kind = TRACK_COUNTER};
+	timeline_counter(timeline_track(p, &where, kept), wall_of(s, r->head.time_ns), r->value);
+}
+
+/* --- reading --- */
+
+static void on_session(void *arg, const char *json, size_t len)
+{
+	struct sample_source *s = arg;
+	json_error_t why;
+	json_t *root = json_loadb(json, len, 0, &why);
+	const json_t *offset = json_object_get(root, "wallMinusMono");
+
+	if (json_is_integer(offset))
+		s->wall_minus_mono_ns = json_integer_value(offset);
+	json_decref(root);
+}
+
+static void on_record(void *arg, uint32_t proc, uint32_t tid, const struct rec *r)
+{
+	struct sample_source *s = arg;
+
+	(void)tid;
+	if (proc != PROC_NONE)
+		return;
+	if (r->type == REC_SAMPLE)
+		on_sample(s, (const struct rec_sample *)r);
+	else if (r->type == REC_FRAME)
+		on_frame(s, (const struct rec_frame *)r);
+	else if (r->type == REC_COUNTER)
+		on_counter(s, (const struct rec_counter *)r);
+}
+
+/* Names first: those of threads are often known only after their first samples. */
+static void on_name(void *arg, uint32_t proc, uint32_t tid, const struct rec *r)
+{
+	(void)tid;
+	if (proc == PROC_NONE && r->type == REC_SAMPLED)
+		on_sampled(arg, (const struct rec_sampled *)r);
+}
+
+int timeline_read_samples(struct timeline *t, const struct timeline_source *from, struct err *err)
+{
+	static const struct stream_ops names = {.record = on_name};
+	static const struct stream_ops ops = {.session = on_session, .record = on_record};
+	struct sample_source s = {.t = t, .host = from->host};
+	int r = stream_file(from->path, &names, &s, NULL, err);
+
+	if (r == 0)
+		r = stream_file(from->path, &ops, &s, NULL, err);
+
+	end_threads(&s);
+	free(s.frames);
+	hmap_release(&s.processes);
+	return r;
+}
