@@ -78,7 +78,8 @@ static int add_memory(struct page *r, const char *path, struct err *err)
 {
 	struct answers a;
 	char *prefix = xasprintf("m%u.", r->written.memories);
-	int status = answers_read(path, r->o.choice, r->o.wait_s, &a, err);
+	struct answers_options o = {r->o.choice, r->o.wait_s, r->o.flame};
+	int status = answers_read(path, &o, &a, err);
 
 	if (status == 0 && r->written.memories >= MOST_MEMORIES)
 		status = err_set(err, -E2BIG, "more than %u recordings in one report",
@@ -236,6 +237,7 @@ int page_write(struct page *r, const char *path, struct page_written *out, struc
 	json_object_set_new(r->pack.model, "title",
 			    text_value(title.data ? title.data : "", title.len));
 	json_object_set_new(r->pack.model, "version", json_string(SONDE_VERSION));
+	put_bool(r->pack.model, "flame", r->o.flame);
 	put_bool(r->pack.model, "redacted", r->redact != NULL);
 	json_object_set(r->pack.model, "memory", r->memory);
 	json_object_set(r->pack.model, "activities", r->activities);

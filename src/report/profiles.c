@@ -299,26 +299,77 @@ static void put_profile(json_t *list, unsigned number, const char *path, struct 
 	free(prefix);
 }
 
-int profiles_add(json_t *list, unsigned number, const char *path, struct tree *t, struct err *err)
+/* Whatever form it has. */
+static int read_profile(struct stacks_read *s, const char *path, struct err *err)
 {
-	struct stacks_read s = {.tree = t, .unit = "samples"};
 	enum profile_input kind = profile_input_of(path);
 	struct buf text = {0};
 	struct err why = {0};
 	int r = 0;
 
 	if (kind == PROFILE_INPUT_CHROME)
-		r = profile_read_chrome(&s, path, &why);
+		r = profile_read_chrome(s, path, &why);
 	else if ((r = fs_read_file(path, MOST_BYTES, &text, &why)) == 0)
 		r = kind == PROFILE_INPUT_SPEEDSCOPE
-			    ? profile_read_speedscope(&s, text.data, text.len, &why)
-			    : profile_read_collapsed(&s, text.data ? text.data : "", text.len,
-						     &why);
+			    ? profile_read_speedscope(s, text.data, text.len, &why)
+			    : profile_read_collapsed(s, text.data ? text.data : "", text.len, &why);
+	if (r < 0)
+		err_set(err, why.code, "'%s': %s", path, why.text);
+	buf_release(&text);
+	return r;
+}
+
+int profiles_add(json_t *list, unsigned number, const char *path, struct tree *t, struct err *err)
+{
+	struct stacks_read s = {.tree = t, .unit = "samples"};
+	int r = read_profile(&s, path, err);
+
 	if (r == 0)
 		put_profile(list, number, path, &s);
-	else
-		err_set(err, why.code, "'%s': %s", path, why.text);
 	hmap_release(&s.own);
-	buf_release(&text);
+	return r;
+}
+
+/* --- as a picture alone --- */
+
+static void fill_profile(const struct stacks_read *s, struct profile *p)
+{
+	uint64_t key, value;
+	size_t at = 0;
+
+	while (hmap_next(&s->own, &at, &key, &value)) {
+		struct profile_frame frames[MOST_DEPTH];
+		unsigned n = 0;
+
+		for (uint32_t node = (uint32_t)key; node && n < MOST_DEPTH;
+		     node = s->tree->links[node].parent)
+			frames[MOST_DEPTH - ++n] = s->tree->links[node].frame;
+		profile_add(p, NULL, NULL, 0, 0, frames + MOST_DEPTH - n, n, value);
+	}
+}
+
+int profiles_write_svg(const char *path, const char *output, struct err *err)
+{
+	struct pack pack;
+	struct tree tree;
+	struct stacks_read s = {.tree = &tree, .unit = "samples"};
+
+	pack_init(&pack, NULL);
+	tree_init(&tree, &pack);
+	int r = read_profile(&s, path, err);
+	if (r == 0) {
+		struct profile_options o = {.format = PROFILE_FLAME,
+					    .lines = true,
+					    .title = "Stacks",
+					    .period_ns = !strcmp(s.unit, "ns")};
+		struct profile *p = profile_new(&o);
+
+		fill_profile(&s, p);
+		r = profile_write(p, output, err);
+		profile_free(p);
+	}
+	hmap_release(&s.own);
+	tree_release(&tree);
+	pack_release(&pack);
 	return r;
 }

@@ -39,6 +39,8 @@ int profile_read_collapsed(struct stacks_read *s, const char *text, size_t len, 
 int profile_read_speedscope(struct stacks_read *s, const char *text, size_t len, struct err *err);
 int profile_read_chrome(struct stacks_read *s, const char *path, struct err *err);
 
+/* A flame graph as a picture of its own (SVG). */
+int profiles_write_svg(const char *path, const char *output, struct err *err);
 /* Adds the profile to the list. */
 int profiles_add(json_t *list, unsigned number, const char *path, struct tree *t, struct err *err);
 

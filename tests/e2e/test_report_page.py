@@ -302,9 +302,9 @@ def carried(path):
 
 def test_redacted(build, browser, tmp_path):
     """Names of hosts, users, paths and arguments are nowhere; those of frameworks stay."""
-    own = "/home/planteduser/planted_project/planted_train.py(7): PlantedNet.planted_step"
+    own = "/srv/planteduser/planted_project/planted_train.py(7): PlantedNet.planted_step"
     torch = "/usr/lib/python3/dist-packages/torch/nn/modules/linear.py(114): Linear.forward"
-    c_frame = "planted_binary(planted_call<planted x, int>(planted*)+0x12) [0x1] /home/planteduser/planted.cpp:3"
+    c_frame = "planted_binary(planted_call<planted x, int>(planted*)+0x12) [0x1] /srv/planteduser/planted.cpp:3"
     rows = [COLUMNS]
     for i in range(12):
         rows += [f'{i + 1},MALLOC,PTA,N/A,{100 * i + 2},7,7,0,{4096 * (i + 1)},"{{allocation_id:{i + 1},'

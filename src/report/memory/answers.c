@@ -61,7 +61,7 @@ _Static_assert(QUESTIONS <= ANSWERS_MOST, "more questions than there is room for
 /* An analysis that feeds all others. */
 struct all {
 	struct analysis base;
-	struct analysis *list[QUESTIONS];
+	struct analysis *list[QUESTIONS]; /* NULL: not asked */
 };
 
 static void all_row(struct analysis *a, const struct row *row)
@@ -69,7 +69,8 @@ static void all_row(struct analysis *a, const struct row *row)
 	struct all *all = (struct all *)a;
 
 	for (size_t i = 0; i < QUESTIONS; i++)
-		all->list[i]->ops->row(all->list[i], row);
+		if (all->list[i])
+			all->list[i]->ops->row(all->list[i], row);
 }
 
 static void all_process(struct analysis *a, uint32_t pid, const char *command)
@@ -77,7 +78,7 @@ static void all_process(struct analysis *a, uint32_t pid, const char *command)
 	struct all *all = (struct all *)a;
 
 	for (size_t i = 0; i < QUESTIONS; i++)
-		if (all->list[i]->ops->process)
+		if (all->list[i] && all->list[i]->ops->process)
 			all->list[i]->ops->process(all->list[i], pid, command);
 }
 
@@ -86,7 +87,7 @@ static void all_asked(struct analysis *a, const struct mem_asked *asked)
 	struct all *all = (struct all *)a;
 
 	for (size_t i = 0; i < QUESTIONS; i++)
-		if (all->list[i]->ops->asked)
+		if (all->list[i] && all->list[i]->ops->asked)
 			all->list[i]->ops->asked(all->list[i], asked);
 }
 
@@ -95,7 +96,8 @@ static bool all_unordered(const struct analysis *a)
 	const struct all *all = (const struct all *)a;
 
 	for (size_t i = 0; i < QUESTIONS; i++)
-		if (all->list[i]->ops->unordered && all->list[i]->ops->unordered(all->list[i]))
+		if (all->list[i] && all->list[i]->ops->unordered &&
+		    all->list[i]->ops->unordered(all->list[i]))
 			return true;
 	return false;
 }
@@ -120,28 +122,30 @@ static const struct analysis_ops all_ops = {
 
 static struct analysis *make_all(void *options)
 {
+	const struct answers_options *o = options;
 	struct all *all = xcalloc(1, sizeof(*all));
 
-	(void)options;
 	for (size_t i = 0; i < QUESTIONS; i++)
-		all->list[i] = questions[i].make();
+		if (i == OWNERS || !o->pictures)
+			all->list[i] = questions[i].make();
 	all->base = (struct analysis){.ops = &all_ops, .blocks = all->list[OWNERS]->blocks};
 	return &all->base;
 }
 
-int answers_read(const char *path, struct input_choice *choice, unsigned wait_s,
-		 struct answers *out, struct err *err)
+int answers_read(const char *path, const struct answers_options *o, struct answers *out,
+		 struct err *err)
 {
-	struct input_analysis what = {make_all, NULL, &out->processes, choice, &out->loss};
+	struct input_analysis what = {make_all, (void *)(uintptr_t)o, &out->processes, o->choice,
+				      &out->loss};
 
 	*out = (struct answers){0};
 	int r = recording_resolve(path, &out->path, err);
 	if (r == 0) {
-		if (recording_wait(buf_str(&out->path), wait_s))
+		if (recording_wait(buf_str(&out->path), o->wait_s))
 			buf_add_str(&out->notes, "The recorder is still writing; this is what "
 						 "there is so far.\n");
-		if (choice)
-			r = input_choose(buf_str(&out->path), choice, err);
+		if (o->choice)
+			r = input_choose(buf_str(&out->path), o->choice, err);
 	}
 	if (r == 0)
 		r = input_analyse(buf_str(&out->path), &what, &out->all, &out->notes, err);
@@ -150,7 +154,8 @@ int answers_read(const char *path, struct input_choice *choice, unsigned wait_s,
 	struct all *all = (struct all *)out->all;
 	out->pictures = (struct pictures *)all->list[OWNERS];
 	for (size_t i = 0; i < QUESTIONS; i++)
-		all->list[i]->processes = &out->processes;
+		if (all->list[i])
+			all->list[i]->processes = &out->processes;
 	return 0;
 }
 
@@ -241,7 +246,8 @@ json_t *answers_json(struct answers *a, struct pack *pack)
 	json_t *list = json_array();
 
 	for (size_t i = 0; i < QUESTIONS; i++)
-		json_array_append_new(list, answer_json(a, i, pack));
+		if (((struct all *)a->all)->list[i])
+			json_array_append_new(list, answer_json(a, i, pack));
 	return list;
 }
 

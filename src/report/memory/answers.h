@@ -21,9 +21,14 @@ struct answers {
 	struct buf path; /* what was read */
 };
 
-/* `choice` may be NULL. -ENOENT: no recording and no dump is there. Release in any case. */
-int answers_read(const char *path, struct input_choice *choice, unsigned wait_s,
-		 struct answers *out, struct err *err);
+/* `choice` may be NULL; pictures: nothing else is asked. -ENOENT: no recording and no dump is there. Release in any case. */
+struct answers_options {
+	struct input_choice *choice;
+	unsigned wait_s; /* for a recorder that is still finishing its files */
+	bool pictures;
+};
+int answers_read(const char *path, const struct answers_options *o, struct answers *out,
+		 struct err *err);
 /* Names that must not stand in what they say; before anything is put into the pack. */
 void answers_learn(struct answers *a, struct redact *r);
 /* A new list: {id, command, found, answer, text, json}; and what the reader should know first. */
