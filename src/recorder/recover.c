@@ -276,7 +276,9 @@ int recover_recording(const char *path, const struct recover_options *options, s
 	buf_addf(report, "Recovered %llu events of %u process%s from their buffers%s.\n",
 		 (unsigned long long)s.records, s.procs, s.procs == 1 ? "" : "es",
 		 torn ? "; the last, unfinished write to the recording was cut off first" : "");
-	r = consumers_rewrite(buf_str(&file), &s.session, buf_str(&places.output), report, err);
+	if (!options || !options->recording_alone)
+		r = consumers_rewrite(buf_str(&file), &s.session, buf_str(&places.output), report,
+				      err);
 	if (r < 0)
 		goto out;
 	unsigned unreadable = drain_sweep(s.drain);

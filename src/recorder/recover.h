@@ -9,10 +9,13 @@
 #include "base/containers/buf.h"
 #include "base/err.h"
 
+#include <stdbool.h>
+
 /* What a person allows beyond the recording's own place (recover_places.h). NULL: nothing. */
 struct recover_options {
 	const char *output; /* dumps are written below this directory */
 	const char *rings; /* rings are taken from this one, and deleted there */
+	bool recording_alone; /* nothing else is written anew, whatever the recording says */
 };
 
 /* Adds to `report` what was found and done, for people; void after a failure. -EBUSY while a

@@ -40,14 +40,14 @@ static bool is_killed(const char *dir)
 
 static void finish(const struct command *cmd, const char *dir)
 {
-	const struct recover_options none = {0};
+	const struct recover_options alone = {.recording_alone = true};
 	struct buf report = {0};
 	struct err err = {0};
 
 	if (!is_own_dir(dir) || !is_killed(dir))
 		return;
 	print_note(cmd,
-		   recover_recording(dir, &none, &report, &err) < 0 ? err.text : buf_str(&report));
+		   recover_recording(dir, &alone, &report, &err) < 0 ? err.text : buf_str(&report));
 	buf_release(&report);
 }
 

@@ -262,7 +262,8 @@ static void keep_finding(struct report *r, const char *text)
 	const char *end = strstr(text, "\n\n");
 	size_t n = end ? (size_t)(end - text) : strlen(text);
 
-	snprintf(r->finding, sizeof(r->finding), "%.*s%s", (int)n, text, n ? "\n" : "");
+	snprintf(r->finding, sizeof(r->finding), "%s%.*s%s", n ? "sonde record: " : "", (int)n,
+		 text, n ? "\n" : "");
 	for (char *p = r->finding; *p; p++)
 		*p = *p == '\n' && p[1] ? ' ' : *p;
 }
