@@ -165,6 +165,21 @@ def test_hosts_that_files_name(run):
     assert said["order_known_from_ns"] < 200_000 and largest_error(trace) <= said["order_known_from_ns"]
 
 
+def test_traces_that_are_called_after_their_hosts(run):
+    """As gputrace of several hosts leaves them, with the round trips: trace_*.json is enough."""
+    hosts = [Host("node1"), Host("10.0.0.2:1799", 10**8, 10)]
+    for rank, (host, activities) in enumerate(run_job(hosts, ranks_per_host=1, seconds=1)):
+        path = run.tmp / f"msmonitor_{100 + rank}_20261115220000000_{rank}.jsonl"
+        path.write_text("".join(json.dumps(a, sort_keys=True) + "\n" for a in activities))
+        trace = run.tmp / f"trace_{host.name.replace(':', '-')}_{100 + rank}.json"
+        words = [run.sonde, "activity", "export", "--format=chrome", "-o", trace, path]
+        subprocess.run(list(map(str, words)), check=True, env=run.env, capture_output=True, timeout=60)
+    write_trips(run.tmp / "trace_clocks.json", hosts, [T0, T0 + SECOND])
+    said, trace, _ = run.timeline(*sorted(run.tmp.glob("trace_*.json")))
+    assert {h["host"] for h in said["hosts"]} == {"node1", "10.0.0.2:1799"}
+    assert largest_error(trace) <= said["order_known_from_ns"] < 300_000
+
+
 def test_words_say_what_is_not_known(run, build):
     hosts = [Host("node1"), Host("node2", -3 * SECOND)]
     words = write_job(run.tmp / "job", run_job(hosts, seconds=1))
