@@ -88,8 +88,8 @@ static void end_run(struct run *r)
 static void free_run(struct run *r)
 {
 	end_run(r);
-	if (r->pid > 0)
-		waitpid(r->pid, NULL, 0); /* it was killed */
+	if (r->pid > 0) /* it was killed; who sleeps in a file system is not waited for */
+		waitpid(r->pid, NULL, WNOHANG);
 	buf_release(&r->text);
 	buf_release(&r->line);
 	json_decref(r->latest);
