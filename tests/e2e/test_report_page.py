@@ -471,3 +471,15 @@ def test_what_is_refused(build, tmp_path):
         words = [build / "bin/sonde", "report", "-o", out, tmp_path / name]
         r = subprocess.run(list(map(str, words)), capture_output=True, text=True, timeout=60)
         assert r.returncode == 1 and said in r.stderr and not out.exists(), (name, r.stderr)
+
+
+def test_pictures_of_the_readme(build, tmp_path):
+    """The script that draws them works on any report."""
+    out = tmp_path / "job"
+    sim = build / "sim/simtrain"
+    run(build / "bin/sonde", "mem", "record", "-o", out, "--", sim, "--quiet", "--steps", "3")
+    run(build / "bin/sonde", "report", "-o", tmp_path / "job.html", out)
+    script = pathlib.Path(__file__).resolve().parents[2] / "tools/draw_pictures.py"
+    run(script, tmp_path / "job.html", tmp_path / "pictures")
+    light, dark = (tmp_path / f"pictures/report-{s}.png" for s in ("light", "dark"))
+    assert light.stat().st_size > 10000 and light.read_bytes() != dark.read_bytes()
