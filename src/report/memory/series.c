@@ -29,12 +29,28 @@ static void add_entry(struct series_entry *to, const struct series_entry *from)
 	to->minus += from->minus;
 }
 
+/* How many entries are in that bucket or before it. */
+static size_t entries_until(const struct series *s, uint32_t bucket)
+{
+	size_t low = 0, high = s->n;
+
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+
+		if (s->at[middle].bucket <= bucket)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
 struct series_entry *series_entry(struct series *s, struct grid *g, uint32_t bucket)
 {
 	size_t at = s->n;
 
-	while (at && s->at[at - 1].bucket > bucket)
-		at--;
+	if (at && s->at[at - 1].bucket > bucket)
+		at = entries_until(s, bucket);
 	if (at && s->at[at - 1].bucket == bucket)
 		return &s->at[at - 1];
 	s->at = xgrow(s->at, &s->cap, s->n + 1, sizeof(*s->at));
