@@ -314,7 +314,9 @@ enum rec_layer_kind {
 	LAYER_ENTER = 0, /* its forward begins: what the thread allocates next belongs to it */
 	LAYER_LEAVE = 1, /* that ends, and so does whatever began inside of it; layer 0: all */
 	LAYER_ADDR = 2, /* a tensor of it lies at addr: the block there belongs to it */
-	LAYER_GRADIENT = 3, /* the thread computes that of another operation; no layer */
+	LAYER_GRADIENT =
+		3, /* the thread computes that of another operation; layer: in a base alone */
+	LAYER_OPERATION = 4, /* in a base: operations from addr on are the layer's */
 	LAYER_KIND_END,
 };
 

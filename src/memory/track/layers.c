@@ -26,7 +26,7 @@
 #define MAX_THREADS 65536
 #define MAX_PAST 65536u /* of a thread, and … */
 #define MAX_ALL_PAST (1u << 20) /* … of all of them */
-#define MAX_OPERATIONS 65536u /* of a thread; the older half goes */
+#define MAX_OPERATIONS 16384u /* of a thread; the older half goes */
 #define MAX_COUNTERS 256u
 #define NUMBER_BITS WORK_THREAD_SHIFT
 
@@ -176,10 +176,19 @@ static void note_operations(struct proc *p, const struct layers_thread *th,
 			      th->nopen ? th->open[th->nopen - 1] : 0);
 }
 
+static void restore_operation(struct proc *p, const struct rec_layer *r)
+{
+	uint64_t sequence = r->addr - 1;
+	struct operations *o = r->addr ? operations_of(p, sequence >> NUMBER_BITS, true) : NULL;
+
+	if (o)
+		add_operation(p, o, sequence & ((1ull << NUMBER_BITS) - 1), r->layer);
+}
+
 static void begin_gradient(struct proc *p, uint32_t tid, const struct rec_layer *r)
 {
 	struct layers_thread *th = thread_of(p, tid);
-	uint64_t layer = r->addr ? layer_of_operation(p, r->addr - 1) : 0;
+	uint64_t layer = r->addr && !r->layer ? layer_of_operation(p, r->addr - 1) : r->layer;
 
 	if (!th || th->gradient == layer)
 		return;
@@ -321,6 +330,8 @@ void layers_record(struct proc *p, uint32_t tid, const struct rec_layer *r)
 		place_tensor(p, r);
 	else if (r->kind == LAYER_GRADIENT)
 		begin_gradient(p, tid, r);
+	else if (r->kind == LAYER_OPERATION)
+		restore_operation(p, r);
 }
 
 /* --- threads --- */
@@ -366,10 +377,29 @@ static void write_thread(uint64_t tid, void *value, void *arg)
 		base_put(arg, (uint32_t)tid, &r, NULL, 0);
 	}
 	base_put(arg, (uint32_t)tid, &s, NULL, 0);
+	struct rec_layer g = {.head = {.type = REC_LAYER, .size = sizeof(g)},
+			      .kind = LAYER_GRADIENT,
+			      .layer = th->gradient};
+	if (th->gradient)
+		base_put(arg, (uint32_t)tid, &g, NULL, 0);
+}
+
+static void write_operations(uint64_t counter, void *value, void *arg)
+{
+	const struct operations *o = value;
+
+	for (size_t i = 0; i < o->n; i++) {
+		struct rec_layer r = {.head = {.type = REC_LAYER, .size = sizeof(r)},
+				      .kind = LAYER_OPERATION,
+				      .layer = o->list[i].layer,
+				      .addr = 1 + (counter << NUMBER_BITS | o->list[i].from)};
+		base_put(arg, 0, &r, NULL, 0);
+	}
 }
 
 void layers_write(struct proc *p, struct base_writing *w)
 {
+	omap_each(&p->operations, write_operations, w);
 	omap_each(&p->layers, write_thread, w);
 }
 
