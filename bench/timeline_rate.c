@@ -25,7 +25,7 @@
 #define START_NS 1794723775000000000ull
 #define MAX_GROWTH_MIB 16
 #define MIN_SPEEDUP 10.0
-#define MIN_FROM_DB 4.0
+#define MIN_FROM_DB 3.0
 #define MAX_SIZE 0.2
 
 static const char python[] =

@@ -66,7 +66,7 @@ extern const struct command cmd_certs;
 extern const struct command cmd_recorder, cmd_bugreport, cmd_help;
 extern const struct command cmd_metrics;
 extern const struct command cmd_activity_show, cmd_activity_export;
-extern const struct command cmd_timeline, cmd_record, cmd_report;
+extern const struct command cmd_timeline, cmd_record, cmd_report, cmd_flame;
 extern const struct command cmd_stack, cmd_stack_run, cmd_stack_live;
 extern const struct command cmd_snap, cmd_py_stack_snap;
 extern const struct command cmd_top, cmd_monitor;

@@ -52,6 +52,7 @@ const struct command *const commands[] = {
 	&cmd_timeline,
 	&cmd_record,
 	&cmd_report,
+	&cmd_flame,
 	&cmd_recorder,
 	&cmd_bugreport,
 	&cmd_help,

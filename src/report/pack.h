@@ -20,7 +20,7 @@
 #include "base/containers/buf.h"
 #include "base/containers/hmap.h"
 #include "base/err.h"
-#include "report/redact.h"
+#include "report/redact/redact.h"
 
 /* An array in the making. Zero-initialise; pack_put() releases it. */
 struct column {

@@ -1,18 +1,23 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 #include "report/page.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include "activity/files/activity.h"
 #include "base/fs.h"
 #include "base/mem.h"
 #include "formats/json_value.h"
-#include "report/answers.h"
+#include "report/activities.h"
 #include "report/html.h"
-#include "report/memory.h"
+#include "report/memory/answers.h"
+#include "report/memory/memory.h"
+#include "report/profiles.h"
 #include "report/tree.h"
 
 #define MOST_MEMORIES 8u
@@ -73,7 +78,8 @@ static int add_memory(struct page *r, const char *path, struct err *err)
 {
 	struct answers a;
 	char *prefix = xasprintf("m%u.", r->written.memories);
-	int status = answers_read(path, r->o.choice, r->o.wait_s, &a, err);
+	struct answers_options o = {r->o.choice, r->o.wait_s, r->o.flame};
+	int status = answers_read(path, &o, &a, err);
 
 	if (status == 0 && r->written.memories >= MOST_MEMORIES)
 		status = err_set(err, -E2BIG, "more than %u recordings in one report",
@@ -96,9 +102,111 @@ static int add_memory(struct page *r, const char *path, struct err *err)
 	return status;
 }
 
+/* --- what a path is --- */
+
+static bool ends_with(const char *text, const char *end)
+{
+	size_t n = strlen(text), k = strlen(end);
+
+	return n >= k && !strcmp(text + n - k, end);
+}
+
+static const char *last_name(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+
+	return slash ? slash + 1 : path;
+}
+
+static bool is_activity_file(const char *path)
+{
+	return ends_with(path, ".jsonl") ||
+	       (ends_with(path, ".db") &&
+		!strncmp(last_name(path), ACTIVITY_FILE_PREFIX, strlen(ACTIVITY_FILE_PREFIX)));
+}
+
+static bool is_dump_file(const char *path)
+{
+	return ends_with(path, ".csv") || ends_with(path, ".db") || ends_with(path, ".sonde");
+}
+
+static int add_activities(struct page *r, const char *path, struct err *err)
+{
+	int n = activities_add(r->activities, r->written.activities, path, &r->pack, err);
+
+	if (n > 0)
+		r->written.activities += (unsigned)n;
+	return n < 0 ? n : 0;
+}
+
+static int add_profile(struct page *r, const char *path, struct err *err)
+{
+	int status = profiles_add(r->profiles, r->written.profiles, path, &r->tree, err);
+
+	r->written.profiles += status == 0;
+	return status;
+}
+
+static int is_profile_name(const struct dirent *e)
+{
+	static const char *const ends[] = {".collapsed.txt", ".collapsed", ".speedscope.json",
+					   ".folded"};
+
+	for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++)
+		if (e->d_name[0] != '.' && ends_with(e->d_name, ends[i]))
+			return 1;
+	return 0;
+}
+
+static unsigned count_all(const struct page *r)
+{
+	return r->written.memories + r->written.activities + r->written.profiles;
+}
+
+/* Everything of a directory; what it has none of is no error. */
+static int add_directory(struct page *r, const char *path, struct err *err)
+{
+	unsigned before = count_all(r);
+	struct dirent **found = NULL;
+	struct err memory = {0}, activity = {0};
+	int status = add_memory(r, path, &memory);
+
+	if (status < 0 && status != -ENOENT)
+		return err_set(err, memory.code, "%s", memory.text);
+	(void)add_activities(r, path, &activity);
+	int n = scandir(path, &found, is_profile_name, alphasort);
+	for (int i = 0; i < n; i++) {
+		char *file = xasprintf("%s/%s", path, found[i]->d_name);
+
+		(void)add_profile(r, file, NULL);
+		free(file);
+		free(found[i]);
+	}
+	if (n >= 0)
+		free(found);
+	if (count_all(r) > before)
+		return 0;
+	if (activity.code && activity.code != -ENOENT)
+		return err_set(err, activity.code, "%s", activity.text);
+	return err_set(err, -ENOENT,
+		       "there is nothing in '%s' that a report shows: no recording or dump of "
+		       "memory, no files of activities, no trace of steps, no profile",
+		       path);
+}
+
 int page_add(struct page *r, const char *path, struct err *err)
 {
+	struct stat st;
+
+	if (stat(path, &st) < 0)
+		return err_sys(err, -errno, "cannot open '%s'", path);
 	add_title(r, path);
+	if (S_ISDIR(st.st_mode))
+		return add_directory(r, path, err);
+	if (is_activity_file(path))
+		return add_activities(r, path, err);
+	if (!is_dump_file(path) && profile_input_of(path))
+		return add_profile(r, path, err);
 	return add_memory(r, path, err);
 }
 
@@ -129,6 +237,7 @@ int page_write(struct page *r, const char *path, struct page_written *out, struc
 	json_object_set_new(r->pack.model, "title",
 			    text_value(title.data ? title.data : "", title.len));
 	json_object_set_new(r->pack.model, "version", json_string(SONDE_VERSION));
+	put_bool(r->pack.model, "flame", r->o.flame);
 	put_bool(r->pack.model, "redacted", r->redact != NULL);
 	json_object_set(r->pack.model, "memory", r->memory);
 	json_object_set(r->pack.model, "activities", r->activities);

@@ -22,6 +22,7 @@ struct input_choice;
 struct page_options {
 	bool redact;
 	bool keep_own; /* redacted, but with the names of the user's own functions */
+	bool flame; /* flame graphs alone */
 	const char *title; /* NULL: the names of what is in it */
 	unsigned wait_s; /* for a recorder that is still finishing its files */
 	struct input_choice *choice; /* of processes of recordings; NULL: all */

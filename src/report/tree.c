@@ -2,8 +2,10 @@
 #include "report/tree.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include <xxhash.h>
 
+#include "base/containers/intern.h"
 #include "base/mem.h"
 
 void tree_init(struct tree *t, struct pack *pack)
@@ -46,6 +48,11 @@ uint32_t tree_node(struct tree *t, uint32_t parent, enum tree_kind kind,
 	column_add(&t->parent, t->nnodes - parent);
 	column_add(&t->frame, number);
 	hmap_put(&t->node_of, key, t->nnodes);
+	t->links = xgrow(t->links, &t->cap_links, t->nnodes + 1u, sizeof(*t->links));
+	t->links[t->nnodes] = (struct tree_link){parent, *frame};
+	t->links[t->nnodes].frame.name = intern(frame->name, strlen(frame->name));
+	t->links[t->nnodes].frame.file = intern(frame->file, strlen(frame->file));
+	t->links[t->nnodes].frame.users = kind == TREE_USERS;
 	return t->nnodes++;
 }
 
@@ -67,4 +74,5 @@ void tree_release(struct tree *t)
 		buf_release(&all[i]->bytes);
 	hmap_release(&t->frame_of);
 	hmap_release(&t->node_of);
+	free(t->links);
 }

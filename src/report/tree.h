@@ -17,6 +17,11 @@ struct tree {
 	struct column name, file, line, kind; /* of frames */
 	struct column parent, frame; /* of nodes; the first is the root */
 	uint32_t nframes, nnodes;
+	struct tree_link { /* of each node, for those who write other files */
+		uint32_t parent;
+		struct profile_frame frame; /* interned */
+	} * links;
+	size_t cap_links;
 };
 
 enum tree_kind {

@@ -15,12 +15,12 @@
 #include <xxhash.h>
 #include <zlib.h>
 
-#include "activity/steps/step_split.h"
 #include "base/containers/hmap.h"
 #include "base/containers/intern.h"
 #include "base/fs.h"
 #include "base/mem.h"
 #include "formats/chrome_trace/scan.h"
+#include "timeline/chrome_roles.h"
 #include "timeline/timeline_impl.h"
 
 #define COPY_BYTES (256u << 10)
@@ -374,71 +374,16 @@ static void put_counters(struct timeline_track *k, uint64_t ns, json_t *args)
 	}
 }
 
-static bool is_category(const char *cat, const char *prefix)
-{
-	return cat && !strncmp(cat, prefix, strlen(prefix));
-}
-
-static enum timeline_role device_role(const char *name, const char *cat, const json_t *args)
-{
-	const char *kind = json_string_value(json_object_get(args, "kind"));
-
-	if (kind && (!strcmp(kind, "Communication") || !strcmp(kind, "Hccl")))
-		return ROLE_COMM;
-	if (is_category(cat, "kernel"))
-		return split_part_of_kernel(name) == SPLIT_COMM ? ROLE_COMM : ROLE_COMPUTE;
-	return is_category(cat, "gpu_mem") ? ROLE_COPY : ROLE_NONE;
-}
-
-static enum timeline_role host_role(const struct trace_event *e, const char *cat)
-{
-	if (is_category(cat, "python_function") || e->ph == 'B')
-		return ROLE_PYTHON;
-	if (is_category(cat, "cuda_"))
-		return ROLE_CALL;
-	return is_category(cat, "cpu_op") || is_category(cat, "user_annotation") ? ROLE_RANGE
-										 : ROLE_NONE;
-}
-
-/* A trace of `sonde stack` has the parts of the name in its arguments, but for the line of the
- * function: "wait_here (src/data.py:15)". */
-static const char *full_name(const char *shown, const json_t *args)
-{
-	const char *file = json_string_value(json_object_get(args, "file"));
-	const char *function = json_string_value(json_object_get(args, "function"));
-	const char *colon = strrchr(shown, ':');
-	long line = colon ? strtol(colon + 1, NULL, 10) : 0;
-	struct buf text = {0};
-
-	if (!file || !*file || !function || line < 0 || line > INT32_MAX)
-		return NULL;
-	buf_addf(&text, "%s(%ld): %s", file, line, function);
-	const char *name = intern(text.data, text.len);
-	buf_release(&text);
-	return name;
-}
-
 static void add_role(const struct chrome_source *s, const struct trace_event *e, const char *cat,
 		     const json_t *args, struct timeline_event *out)
 {
 	const struct trace_thread *k = &s->threads[e->thread];
 	const struct trace_process *p = &s->processes[k->process];
 
-	if (p->is_device) {
-		const json_t *device = json_object_get(args, "device");
-
-		out->role = device_role(out->name, cat, args);
-		out->device =
-			json_is_integer(device) ? (uint32_t)json_integer_value(device) : p->number;
-		return;
-	}
-	out->role = host_role(e, cat);
-	out->thread = (uint64_t)k->tid;
-	if (out->role != ROLE_PYTHON)
-		return;
-	json_int_t line = json_integer_value(json_object_get(args, "caller line"));
-	out->full_name = full_name(out->name, args);
-	out->caller_line = line > 0 && line <= INT32_MAX ? (int32_t)line : 0;
+	if (p->is_device)
+		chrome_role_of_device(cat, args, p->number, out);
+	else
+		chrome_role_of_host(cat, e->ph == 'B', args, (uint64_t)k->tid, out);
 }
 
 static void put_event(struct chrome_source *s, const struct trace_event *e, json_t *event)

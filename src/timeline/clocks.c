@@ -90,6 +90,34 @@ static void find_hosts(struct timeline_clocks *c)
 			c->sources[i].host = find_host(c, &c->sources[i]);
 }
 
+/* As gputrace writes the name of a host into that of a file: "trace_node1_4711.json". */
+static bool is_in_name(const char *path, const char *label)
+{
+	const char *slash = strrchr(path, '/');
+	struct buf part = {0};
+
+	buf_add_char(&part, '_');
+	for (; *label; label++)
+		if (!strchr("[]", *label))
+			buf_add_char(&part, strchr(":%/", *label) ? '-' : *label);
+	buf_add_char(&part, '_');
+	bool found = strstr(slash ? slash : path, buf_str(&part)) != NULL;
+	buf_release(&part);
+	return found;
+}
+
+/* Traces that do not say of which host they are, but are called after one that was asked for its time. */
+static void name_traces(struct timeline_clocks *c)
+{
+	for (size_t i = 0; i < c->nsources; i++) {
+		struct clock_source *s = &c->sources[i];
+
+		for (size_t k = 0; s->kind == SOURCE_CHROME && !name_of(s) && k < c->trips.n; k++)
+			if (is_in_name(s->path, c->trips.list[k].label))
+				s->own = c->trips.list[k].label;
+	}
+}
+
 /* "node1" is "node1.cluster", but "node1.a" is not "node1.b". */
 static bool is_same_name(const char *a, const char *b)
 {
@@ -295,6 +323,16 @@ static bool know_difference(void *arg, unsigned a, unsigned b, int64_t *low_ns, 
 
 /* --- all of it --- */
 
+static int read_trips(struct timeline_clocks *c, struct err *err)
+{
+	int r = 0;
+
+	for (size_t i = 0; i < c->nsources && r == 0; i++)
+		if (c->sources[i].kind == SOURCE_CLOCKS)
+			r = clock_file_read(c->sources[i].path, &c->trips, err);
+	return r;
+}
+
 static int read_sources(struct timeline_clocks *c, const char *beside, struct buf *notes,
 			struct err *err)
 {
@@ -304,8 +342,8 @@ static int read_sources(struct timeline_clocks *c, const char *beside, struct bu
 		const struct clock_source *s = &c->sources[i];
 
 		if (s->kind == SOURCE_CLOCKS)
-			r = clock_file_read(s->path, &c->trips, err);
-		else if (s->host != HOST_UNKNOWN)
+			continue;
+		if (s->host != HOST_UNKNOWN)
 			r = clocks_read_source(c, s, beside, err);
 		else
 			buf_addf(notes,
@@ -323,8 +361,11 @@ int timeline_clocks_solve(struct timeline_clocks *c, const char *beside, struct 
 			  struct err *err)
 {
 	struct collective_pairs pairs = {0};
-	int r = 0;
+	int r = read_trips(c, err);
 
+	if (r < 0)
+		return r;
+	name_traces(c);
 	find_hosts(c);
 	if (!c->several)
 		return 0;

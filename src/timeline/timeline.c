@@ -181,7 +181,7 @@ void timeline_note_step(struct timeline_process *p, uint64_t number, uint64_t st
 void timeline_note_allocation(struct timeline_process *p, uint64_t time_ns)
 {
 	if (p->t->o.explain)
-		explain_allocation(p->t->o.explain, p, time_ns);
+		explain_allocation(p->t->o.explain, p, common_time(p, time_ns));
 }
 
 void timeline_note_cut(struct timeline_process *p)

@@ -8,53 +8,9 @@
 const PERIOD_MS = 2000, POINTS = 90, PAGE = 200;
 const KINDS = ["Marker", "Kernel", "API", "Hccl", "Memory", "MemSet", "MemCpy", "Communication",
 	"AclAPI", "NodeAPI", "RuntimeAPI"];
-const $ = (id) => document.getElementById(id);
 const selected = new Map(); // "job/pid" -> {pid, job}
 const curves = new Map(); // tile -> points
-let followed = []; // requests whose outcome is still to be told
-let shown = [];
-
-/* --- small tools --- */
-
-function make(tag, props, ...children) {
-	const e = Object.assign(document.createElement(tag), props);
-	e.append(...children);
-	return e;
-}
-
-async function api(fn, body) {
-	const r = await fetch("api/v1/" + fn, body === undefined ? {} : {
-		method: "POST", headers: {"Content-Type": "application/json"}, body: JSON.stringify(body),
-	});
-	const reply = await r.json();
-	if (!r.ok)
-		throw new Error(reply.error || r.statusText);
-	return reply;
-}
-
-function scaled(v, base, units) {
-	let i = 0;
-	for (; Math.abs(v) >= base && i < units.length - 1; i++)
-		v /= base;
-	return v.toFixed(v >= 100 || i === 0 ? 0 : 1).replace(/\.0$/, "") + " " + units[i];
-}
-const bytes = (v) => scaled(v, 1024, ["B", "KiB", "MiB", "GiB", "TiB"]);
-const nanoseconds = (v) => scaled(v, 1000, ["ns", "µs", "ms", "s"]);
-const percent = (v) => v.toFixed(v < 10 ? 1 : 0) + " %";
-
-function duration(s) {
-	if (s < 60)
-		return Math.round(s) + " s";
-	if (s < 3600)
-		return Math.floor(s / 60) + " min";
-	return s < 172800 ? Math.floor(s / 3600) + " h" : Math.floor(s / 86400) + " days";
-}
-
-function chip(state) {
-	const kind = {Running: "good", Monitoring: "good", Ready: "busy", Pending: "busy", Busy: "busy",
-		Silent: "warn", Uninitialized: "warn"}[state] || "";
-	return make("span", {className: "chip " + kind, textContent: state});
-}
+let shown = [], latestTop = {processes: [], slowest: null};
 
 /* --- tiles --- */
 
@@ -138,8 +94,6 @@ function showMachine(s) {
 	}
 	$("machine").replaceChildren(...makeTiles(list));
 }
-
-const byNumber = (a, b) => String(a).localeCompare(String(b), "en", {numeric: true});
 
 function showDevices(samples) {
 	const first = (m, ...names) => names.map((n) => m[n]).find((v) => v !== undefined);
@@ -297,19 +251,24 @@ function showTop(t) {
 
 const keyOf = (p) => p.job_id + "/" + p.pid;
 
-function row(p) {
+function row(p, top) {
 	const box = make("input", {type: "checkbox", checked: selected.has(keyOf(p)),
 		ariaLabel: "Select process " + p.pid});
 	box.dataset.key = keyOf(p);
 	const cell = (v, name) => make("td", {className: name, textContent: v ?? "–"});
-	const what = p.command || "";
+	const what = p.command || "", t = top.get(p.pid), note = noteOf(p, t);
 	const step = p.current_step < 0 ? null : p.start_step === undefined ? p.current_step :
 		p.current_step + " [" + p.start_step + ", " + p.stop_step + ")";
-	return make("tr", {}, make("td", {}, box), cell(p.pid, "n"), cell(p.rank, "n"),
-		cell(p.device, "n"), cell(p.job_id, "n"),
+	const rank = cell(p.rank, "n");
+	if (p.rank_at_start)
+		rank.title = "the rank that it was started with: a daemon with --user does not look into processes";
+	return make("tr", {}, make("td", {}, box), rank, cell(p.pid, "n"),
+		cell(p.device, "n"), cell(p.job_id, "n"), make("td", {}, chip(p.state)), cell(step, "n"),
+		cell(t && t.steps ? nanoseconds(t.steps.mean_ns) : null, "n"), make("td", {}, partsBar(t)),
+		make("td", {}, note ? make("span", {className: "chip " + note[0], textContent: note[1]}) : ""),
 		make("td", {className: "command", textContent: what || "–",
 			title: what + (p.user ? "\n" + p.user + ", " + p.client + ", " + p.endpoint : "")}),
-		make("td", {}, chip(p.state)), cell(step, "n"), cell(duration(p.last_seen_s) + " ago", "n"));
+		cell(duration(p.last_seen_s) + " ago", "n"));
 }
 
 function showProcesses(list) {
@@ -319,7 +278,12 @@ function showProcesses(list) {
 	for (const key of selected.keys())
 		if (!shown.some((p) => keyOf(p) === key))
 			selected.delete(key);
-	$("processes").replaceChildren(...shown.map(row));
+	const top = new Map(latestTop.processes.filter((t) => !t.late).map((t) => [t.pid, t]));
+	judgeSteps(shown, top);
+	$("processes").replaceChildren(...shown.map((p) => row(p, top)));
+	$("parts-legend").hidden = !top.size;
+	showJobWords(shown, top);
+	showMemoryChoice(shown);
 	if (active) // the row was made anew: the keyboard stays where it was
 		for (const box of $("processes").querySelectorAll("input"))
 			if (box.dataset.key === active)
@@ -355,185 +319,6 @@ $("all").addEventListener("change", (e) => {
 	showTarget();
 });
 
-/* --- orders --- */
-
-/* Texts as the dyno command writes them, line by line. */
-function npuTrace(f) {
-	return ["ACTIVITIES_LOG_FILE=" + f.path, ...f.by === "steps" ? ["PROFILE_START_ITERATION=0",
-		"PROFILE_START_STEP=" + f.first, "ACTIVITIES_ITERATIONS=" + f.steps] :
-		["PROFILE_START_STEP=-1", "ACTIVITIES_DURATION_MSECS=" + f.ms], "PROFILE_RECORD_SHAPES=" + f.shapes,
-		"PROFILE_PROFILE_MEMORY=" + f.memory, "PROFILE_WITH_STACK=" + f.stack, "PROFILE_WITH_FLOPS=false",
-		"PROFILE_WITH_MODULES=false", "PROFILE_ACTIVITIES=CPU,NPU", "PROFILE_ANALYSE=false",
-		"PROFILE_ASYNC_MODE=false", "PROFILE_PROFILER_LEVEL=" + f.level, "PROFILE_AIC_METRICS=AiCoreNone",
-		"PROFILE_L2_CACHE=false", "PROFILE_OP_ATTR=false", "PROFILE_MSPROF_TX=false",
-		"PROFILE_GC_DETECT_THRESHOLD=None", "PROFILE_DATA_SIMPLIFICATION=true", "PROFILE_EXPORT_TYPE=Text",
-		"PROFILE_HOST_SYS=None", "PROFILE_SYS_IO=false", "PROFILE_SYS_INTERCONNECTION=false",
-		"PROFILE_MSTX_DOMAIN_INCLUDE=None", "PROFILE_MSTX_DOMAIN_EXCLUDE=None", "PROFILE_IS_RANK=false",
-		"PROFILE_RANK_LIST=None"].join("\n");
-}
-
-function gpuTrace(f) {
-	const path = f.path.endsWith(".json") ? f.path : f.path + ".json";
-	return ["ACTIVITIES_LOG_FILE=" + path,
-		...f.by === "steps" ? ["PROFILE_START_ITERATION=0", "PROFILE_START_ITERATION_ROUNDUP=1",
-			"ACTIVITIES_ITERATIONS=" + f.steps] :
-			["PROFILE_START_TIME=0", "ACTIVITIES_DURATION_MSECS=" + f.ms],
-		"PROFILE_REPORT_INPUT_SHAPES=" + f.shapes, "PROFILE_PROFILE_MEMORY=" + f.memory,
-		"PROFILE_WITH_STACK=" + f.stack, "PROFILE_WITH_FLOPS=false",
-		"PROFILE_WITH_MODULES=false"].join("\n");
-}
-
-function npuMonitor(start) {
-	const kinds = [...document.querySelectorAll("#m-kinds input:checked")].map((b) => b.value);
-	return ["NPU_MONITOR_START=" + start, "NPU_MONITOR_STOP=" + !start,
-		"REPORT_INTERVAL_S=" + ($("m-interval").value || 60), "DURATION=" + ($("m-duration").value || 0),
-		"MSPTI_ACTIVITY_KIND=" + (kinds.join(",") || "Marker"), "NPU_MONITOR_LOG_FILE=",
-		"NPU_MONITOR_EXPORT_TYPE=DB", "JSONL_ROTATE_LOG_LINES=", "JSONL_ROTATE_LOG_FILES=",
-		"NPU_MONITOR_FILTER="].join("\n");
-}
-
-/* One request for each job that is meant. Where nobody is selected it is for all who understand it. */
-function requests(config, client) {
-	const takes = (p) => client === "npu" ? p.clients.some((c) => c !== "kineto") : p.clients.includes(client);
-	const mixed = !shown.every(takes), jobs = new Map();
-	const meant = selected.size ? [...selected.values()] : shown.filter(takes);
-	for (const p of meant) {
-		if (!jobs.has(p.job_id))
-			jobs.set(p.job_id, []);
-		jobs.get(p.job_id).push(p.pid);
-	}
-	if (!jobs.size)
-		jobs.set(0, []);
-	return [...jobs].map(([job_id, pids]) => ({config, job_id,
-		pids: selected.size || mixed ? pids : [], process_limit: 1000}));
-}
-
-function say(kind, text, lines) {
-	const box = $("result");
-	box.className = "note " + kind;
-	box.hidden = false;
-	box.replaceChildren(make("p", {textContent: text}));
-	if (lines && lines.length)
-		box.append(make("ul", {}, ...lines.map((l) => make("li", {textContent: l}))));
-	box.scrollIntoView({block: "nearest"});
-}
-
-const sleep = (ms) => new Promise((done) => setTimeout(done, ms));
-
-/* What became of a request, as soon as all processes have replied, or said more than before. */
-async function outcome(id, tries) {
-	let r = await api("getAnswers", {request: id});
-	for (let i = 0; i < tries && r.waiting.length; i++) {
-		await sleep(100);
-		r = await api("getAnswers", {request: id});
-	}
-	return r;
-}
-const refusals = (r) => [...r.failed, ...r.not_written].map((f) => "Process " + f.pid + ": " + f.why + ".");
-
-/* A trace that was accepted may fail later, and is there when its files are. */
-async function follow() {
-	for (const f of followed) {
-		const r = await outcome(f.id, 0), bad = refusals(r), news = bad.length + r.written.length;
-		if (news > f.told && bad.length)
-			say("bad", "The request failed in " + bad.length + " of " + f.n + " processes.", bad);
-		else if (news > f.told)
-			say("good", "Written: " + r.written.length + " of " + f.n + ".", r.written.map((w) => w.path));
-		f.told = news;
-	}
-	followed = followed.filter((f) => f.told < f.n && Date.now() < f.until);
-}
-
-async function order(config, client, done) {
-	let triggered = 0, busy = 0, refused = 0;
-	const why = [];
-	followed = [];
-	for (const request of requests(config, client)) {
-		const explained = await api("explainRequest", request);
-		const reply = await api("setKinetOnDemandRequest", request);
-		let n = (reply.activityProfilersTriggered || []).length;
-		if (n && reply.requestTraceId) {
-			const r = await outcome(reply.requestTraceId, 30);
-			why.push(...refusals(r));
-			refused += r.failed.length;
-			n = Math.max(0, n - r.failed.length);
-			if (n)
-				followed.push({id: reply.requestTraceId, n: n + r.failed.length, told: r.failed.length,
-					until: Date.now() + 600000});
-		}
-		triggered += n;
-		busy += reply.activityProfilersBusy || 0;
-		if (typeof reply.status === "string")
-			why.push(reply.status);
-		else if (!n && !refused && explained.reason)
-			why.push(explained.reason);
-		if (reply.tracesReplaced)
-			why.push("It takes the place of a trace that had not begun: " + reply.tracesReplaced.join(", ") + ".");
-		if (reply.tracesDropped)
-			why.push("A trace that had not begun is dropped: " + reply.tracesDropped.join(", ") + ".");
-		if (n && reply.stepsUnknown)
-			why.push("No steps are reported yet by " + reply.stepsUnknown.join(", ") + ": the trace begins when " +
-				"the job reports them. Stopping the monitor cancels a trace that has not begun.");
-		if (reply.notHonoured)
-			why.push("Without " + reply.notHonoured.join(", ") + ": sonde's own monitor has no such thing.");
-	}
-	const processes = (n) => n === 1 ? "1 process" : n + " processes";
-	if (refused && !triggered)
-		say("bad", "Refused by " + processes(refused) + ".", why);
-	else if (triggered)
-		say(refused ? "warn" : "good", done.replace("%", processes(triggered)) + (busy ?
-			" " + processes(busy) + " still had an older order waiting." : "") +
-			(refused ? " Refused by " + processes(refused) + "." : ""), why);
-	else if (busy)
-		say("warn", "Nothing new: " + processes(busy) + " still had an older order waiting.", why);
-	else
-		say("warn", "Nothing happened.", why);
-}
-
-async function carryOut(form, config, client, done) {
-	const buttons = form.querySelectorAll("button");
-	buttons.forEach((b) => b.disabled = true);
-	try {
-		await order(config, client, done);
-	} catch (e) {
-		say("bad", "The daemon refused: " + e.message);
-	}
-	buttons.forEach((b) => b.disabled = false);
-	refresh();
-}
-
-$("trace-form").addEventListener("submit", (e) => {
-	const f = {path: $("t-path").value.trim(), first: $("t-first").value || -1, steps: $("t-steps").value || 1,
-		ms: $("t-ms").value || 500, by: $("t-by").value, level: $("t-level").value,
-		stack: $("t-stack").checked, shapes: $("t-shapes").checked, memory: $("t-memory").checked};
-	const npu = $("t-kind").value === "npu";
-	e.preventDefault();
-	if (/[=\n#]/.test(f.path) || !f.path.startsWith("/")) {
-		say("bad", "The path must be absolute, without '=' or '#'.");
-		return;
-	}
-	carryOut(e.target, npu ? npuTrace(f) : gpuTrace(f), npu ? "npu" : "kineto",
-		"% will be traced; results go to " + f.path + ".");
-});
-$("monitor-form").addEventListener("submit", (e) => {
-	e.preventDefault();
-	carryOut(e.target, npuMonitor(true), "npu", "The monitor starts in %.");
-});
-$("m-stop").addEventListener("click", () =>
-	carryOut($("monitor-form"), npuMonitor(false), "npu", "The monitor stops in %."));
-
-/* Fields that make sense for what is chosen. */
-function showFields() {
-	const npu = $("t-kind").value === "npu", steps = $("t-by").value === "steps";
-	const fits = {npu, ms: !steps, steps, first: npu && steps, time: npu && !steps};
-	document.querySelectorAll("[data-for]").forEach((e) => e.hidden = !fits[e.dataset.for]);
-}
-$("t-kind").addEventListener("change", () => {
-	$("t-by").value = $("t-kind").value === "npu" ? "steps" : "ms";
-	showFields();
-});
-$("t-by").addEventListener("change", showFields);
-
 /* --- the loop --- */
 
 function showDaemon(d) {
@@ -562,7 +347,7 @@ function showMetrics(all) {
 		.map((s) => s.name + " " + s.state + (s.why && s.state !== "works" ? ": " + s.why : "")).join(", ");
 }
 
-let busy = false;
+let busy = false, rounds = 0;
 async function refresh() {
 	if (busy || document.hidden)
 		return;
@@ -572,9 +357,14 @@ async function refresh() {
 			api("getStatus"), api("listProcesses?limit=" + PAGE), api("getMetrics"), api("getTop?limit=40")]);
 		showDaemon(daemon);
 		showStatus(status);
+		latestTop = top;
 		showProcesses(list);
 		showMetrics(metrics);
 		showTop(top);
+		if (rounds++ % 3 === 0)
+			await fetchHistory();
+		drawCharts();
+		await followMemory();
 		await follow();
 		$("trouble").hidden = true;
 		$("live").className = "dot on";

@@ -567,7 +567,9 @@ enum rec_state_kind {
 	STATE_END = 6, /* value: rows and blocks so far, step, id of its range, first step */
 	/* of the block that follows; value: layer, address and bytes of its tensors, forward pass */
 	STATE_LAYER = 7,
-	STATE_FORWARDS = 8, /* value: thread, forward passes that have begun in it */
+	/* value: thread, forward passes that have begun in it, layer whose gradient it computes */
+	STATE_FORWARDS = 8,
+	STATE_OPERATION = 9, /* value: number of an operation of autograd, layer from it on */
 	STATE_KIND_END,
 };
 

@@ -89,7 +89,7 @@ class System:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             universal_newlines=True,
-            timeout=60,
+            timeout=110,
         )
 
     def called(self):

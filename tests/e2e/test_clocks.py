@@ -101,6 +101,17 @@ def test_what_is_stated_holds(run):
         one_run(run, seed)
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_recordings_that_have_nothing_in_common(run, seed):
+    """One host stops before the other begins: every step is like another one, and none is the same."""
+    hosts = [Host("node1"), Host("node2", seed * 10**6)]
+    middle = T0 + SECOND
+    job = [(h, [a for a in activities if (a["startNs"] - h.offset < middle) == (h.name == "node1")])
+           for h, activities in run_job(hosts, seconds=2, ranks_per_host=1, seed=seed)]  # fmt: skip
+    said, _, err = run.timeline(*write_job(run.tmp / "job", job))
+    assert said["order_known_from_ns"] is None and "not clear which collectives" in err
+
+
 def test_round_trips_alone(run):
     """Hosts that share no collective. What is far from any measurement is less well known."""
     hosts = three_hosts(random.Random(1))
@@ -152,6 +163,21 @@ def test_hosts_that_files_name(run):
     assert [h["host"] for h in said["hosts"]] == ["node1", "node2.cluster"]
     assert said["hosts"][1]["from"] == "round trips and collectives"
     assert said["order_known_from_ns"] < 200_000 and largest_error(trace) <= said["order_known_from_ns"]
+
+
+def test_traces_that_are_called_after_their_hosts(run):
+    """As gputrace of several hosts leaves them, with the round trips: trace_*.json is enough."""
+    hosts = [Host("node1"), Host("10.0.0.2:1799", 10**8, 10)]
+    for rank, (host, activities) in enumerate(run_job(hosts, ranks_per_host=1, seconds=1)):
+        path = run.tmp / f"msmonitor_{100 + rank}_20261115220000000_{rank}.jsonl"
+        path.write_text("".join(json.dumps(a, sort_keys=True) + "\n" for a in activities))
+        trace = run.tmp / f"trace_{host.name.replace(':', '-')}_{100 + rank}.json"
+        words = [run.sonde, "activity", "export", "--format=chrome", "-o", trace, path]
+        subprocess.run(list(map(str, words)), check=True, env=run.env, capture_output=True, timeout=60)
+    write_trips(run.tmp / "trace_clocks.json", hosts, [T0, T0 + SECOND])
+    said, trace, _ = run.timeline(*sorted(run.tmp.glob("trace_*.json")))
+    assert {h["host"] for h in said["hosts"]} == {"node1", "10.0.0.2:1799"}
+    assert largest_error(trace) <= said["order_known_from_ns"] < 300_000
 
 
 def test_words_say_what_is_not_known(run, build):

@@ -10,7 +10,7 @@ import subprocess
 import pytest
 from harness import SOAK
 from pythons import every_python, one_per_minor, pythons
-from torches import torches
+from torches import quickest_torch, torches
 
 FRAMEWORKS = pathlib.Path(__file__).resolve().parents[1] / "targets/python/frameworks"
 PACKAGES = FRAMEWORKS / "packages"
@@ -142,6 +142,59 @@ def check_served(left):
     assert {size: found[size][-1] for size in expected} == expected
 
 
+NPU_MODEL = """
+import torch
+from device_memory import take
+
+class Block(torch.nn.Module):
+    def __init__(self, size):
+        super().__init__()
+        self.size, self.fc = size, torch.nn.Linear(4, 4)
+
+    def forward(self, x):
+        take(self.size)
+        return self.fc(x)
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.h = torch.nn.ModuleList(Block(1000) for _ in range(3))
+        self.tail = Block(70)
+
+    def forward(self, x):
+        for block in self.h:
+            x = block(x)
+        take(5)
+        return self.tail(x)
+
+net = Net()
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for _ in range(4):
+    net(torch.ones(2, 4)).sum().backward()
+    optimizer.step()
+take(900)
+"""
+
+
+def by_module(jobs, left):
+    words = [jobs.build / "bin/sonde", "mem", "owners", "--by=module", "--depth=9", "--at=end", "--json"]
+    done = subprocess.run([*words, left.recordings[0].dir], capture_output=True, text=True, check=True)
+    (device,) = [d for d in json.loads(done.stdout)["devices"] if d["device"] != "cpu"]
+    return device["groups"]
+
+
+def test_blocks_of_an_npus_pool_belong_to_modules(jobs):
+    """As torch_npu allocates them: torch's own modules, blocks of the pool that it tells us of."""
+    left = run(jobs, quickest_torch(), NPU_MODEL, cli=["--analysis=decompose"])
+    found = {g["name"]: (g["bytes"], g["types"]["activation"]) for g in by_module(jobs, left)}
+    assert found["h.*"] == (12000, 12000) and found["tail"] == (280, 280), found
+    assert found["Net"] == (20, 20) and found["(no module)"] == (900, 0), found
+    words = [jobs.build / "bin/sonde", "mem", "leaks", "--json", left.recordings[0].dir]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    (process,) = json.loads(done.stdout)["processes"]
+    assert process["steps_ended"] == 4 and process["steps"]["source"] == "optimizer"
+
+
 def test_kv_caches_belong_to_layers(jobs):
     """By the names that vLLM has for them, equal ones as one."""
     layers = ", ".join(f"Group(['model.layers.{i}.self_attn.attn'], AttentionSpec())" for i in range(4))
@@ -152,14 +205,12 @@ runner.load_model()
 runner.initialize_kv_cache(Config([{layers}, Group(["bad:name\\33[31m"], MambaSpec())]))
 """
     left = run(jobs, NEWEST, code, cli=["--analysis=decompose"])
-    words = [jobs.build / "bin/sonde", "mem", "owners", "--by=module", "--depth=9", "--at=end", "--json"]
-    done = subprocess.run([*words, left.recordings[0].dir], capture_output=True, text=True, check=True)
-    (device,) = [d for d in json.loads(done.stdout)["devices"] if d["device"] != "cpu"]
-    found = {g["name"]: g["bytes"] for g in device["groups"]}
+    groups = by_module(jobs, left)
+    found = {g["name"]: g["bytes"] for g in groups}
     caches = [2 * (500_001 + 2 * i) + 1 for i in range(5)]
     assert found["model.layers.*.self_attn.attn"] == sum(caches[:4]), found
     assert [v for k, v in found.items() if k.startswith("bad_name")] == [caches[4]], found
-    assert all(g["types"]["kv_cache"] in (0, g["bytes"]) for g in device["groups"])
+    assert all(g["types"]["kv_cache"] in (0, g["bytes"]) for g in groups)
 
 
 START = 'msmemscope.config(analysis="decompose"); msmemscope.start()'

@@ -28,13 +28,15 @@ def check(build, tmp_path, torch, *words):
 
 
 @pytest.mark.deadline(300)
-@pytest.mark.parametrize("program", ["loader", "accumulation"])
-def test_steps_and_leaks(build, tmp_path, program):
-    assert check(build, tmp_path, quickest_torch(), program) == 4
+def test_steps_and_leaks(build, tmp_path):
+    """With workers of its own."""
+    assert check(build, tmp_path, quickest_torch(), "loader") == 4
 
 
 @pytest.mark.deadline(300)
-def test_steps_and_leaks_of_forked_programs(build, tmp_path):
-    """The import of a current torch, which takes most of the time, is recorded once for all."""
-    programs = ("server", "gan")
-    assert check(build, tmp_path, a_torch(), "--forked", *programs) == 1 + 4 * len(programs)
+@pytest.mark.parametrize(
+    "pick, programs", [(quickest_torch, ["accumulation"]), (a_torch, ["server", "gan"])]
+)
+def test_steps_and_leaks_of_forked_programs(build, tmp_path, pick, programs):
+    """The import of torch, which takes most of the time, is recorded once for all."""
+    assert check(build, tmp_path, pick(), "--forked", *programs) == 1 + 4 * len(programs)

@@ -13,6 +13,7 @@ import sys
 
 import pytest
 from monitored import dyno, environment
+from recording import clean_env
 from traced_steps import daemon_for
 from waiting import pause, wait_until
 
@@ -205,6 +206,32 @@ def test_a_healthy_job_has_no_reason(node, packages):
         (rank,) = answer["ranks"]
         found = shares(rank)
         assert sum(ns for why, ns in found.items() if why not in LATE) < 0.01, found
+
+
+def test_a_recording(build, packages, tmp_path):
+    """`sonde record` has stacks, kernels and steps in one file."""
+    sim, truth = build / "sim", tmp_path / "truth0"
+    env = clean_env(
+        tmp_path,
+        RANK=0,
+        SIM_NPU_TIME_SCALE=1,
+        SIM_NPU_ALLOC_US=12000,
+        SIM_NPU_STATE=tmp_path / "npu",
+        LD_LIBRARY_PATH=sim,
+        LD_PRELOAD=f"{sim}/libruntime.so:{sim}/libms_tools_ext.so",
+        PYTHONPATH=f"{build}/python:{packages}",
+    )
+    job = [sys.executable, PROGRAM, "d=20,s=15,a,n=20", truth]
+    words = [build / "bin/sonde", "record", "--interval=2ms", "--api", "--mspti", sim / "libmspti.so",
+             "-o", tmp_path / "rec", "--", *job]  # fmt: skip
+    r = subprocess.run(list(map(str, words)), env=env, capture_output=True, text=True, timeout=60)
+    assert r.returncode == 0 and "sonde timeline --explain" in r.stderr, r.stderr
+    node = collections.namedtuple("Place", "build tmp")(build, tmp_path)
+    answer = json.loads(sonde(node, "timeline", "--explain", "--json", tmp_path / "rec"))
+    (rank,) = answer["ranks"]
+    assert len(rank["steps"]) > 15
+    check_planted(node, rank)
+    assert "Why devices idle: sonde timeline --explain" in sonde(node, "activity", "summary", tmp_path / "rec")
 
 
 def test_files_of_a_monitor_and_a_trace_of_stacks(node, packages):

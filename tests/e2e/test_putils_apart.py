@@ -126,16 +126,25 @@ def test_a_checkpoint_beside_what_another_user_has_prepared(build, everybodys):
     assert left == [".staging", ".write.lock", "t"], left
 
 
+# For each folder a process of its own, forked from one that has imported torch.
 WRITERS = """
 import os, sys
+import torch
 from putils.cache import RolloutCache
 from putils.saver import AsyncTorchSaver
 from putils.compare_perf.align import AlignmentMappingCache
 from putils.compare_perf.export import write_json
 from putils.npu_affinity_benchmark.run import _write
-folder = sys.argv[1]
+for folder in sys.argv[2:]:
+    print("FOLDER", flush=True)
+    child = os.fork()
+    if child == 0:
+        break
+    os.waitpid(child, 0)
+else:
+    sys.exit()
 def saver():
-    with AsyncTorchSaver(tmp_dir=sys.argv[2]) as s:
+    with AsyncTorchSaver(tmp_dir=sys.argv[1]) as s:
         s.save({"step": 1}, folder + "/s.pt").result()
 for write in (
     saver,
@@ -160,13 +169,15 @@ def test_nothing_is_written_through_a_link_of_another_user(build, everybodys, tm
     (victim / ".staging").mkdir(parents=True)
     link.symlink_to(victim)
     os.chown(link, OTHER, OTHER, follow_symlinks=False)
-    for folder in (link, link / "new", f"{link}/../victim"):
-        said = run(build, WRITERS, folder, tmp_path / "t", python=python).stdout
+    places = (link, link / "new", f"{link}/../victim")
+    text = run(build, WRITERS, tmp_path / "t", *places, python=python).stdout
+    assert text.count("FOLDER") == len(places), text
+    for said in text.split("FOLDER")[1:]:
         assert said.count("refused:") == 4 and "is not saved: " in said, said
-        assert [p.name for p in victim.iterdir()] == [".staging"], said
+    assert [p.name for p in victim.iterdir()] == [".staging"], text
     link.unlink()
     link.symlink_to(victim)  # our own
-    said = run(build, WRITERS, link, tmp_path / "t", python=python).stdout
+    said = run(build, WRITERS, tmp_path / "t", link, python=python).stdout
     assert "refused" not in said and "[putils]" not in said, said
     assert sorted(p.name for p in victim.glob("[a-z]*")) == WRITTEN
 

@@ -130,7 +130,7 @@ print("msmemscope" in sys.modules)
 def test_code_that_is_kept_from_having_builtins(record, python):
     code = """
 names = {"__builtins__": {}, "numbers": range, "take": bytearray}
-for i in range(20):
+for i in range(5):
     kept = eval("[take(600) for i in numbers(1000)]", names)
 print(len(kept))
 """

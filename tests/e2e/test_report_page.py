@@ -302,9 +302,9 @@ def carried(path):
 
 def test_redacted(build, browser, tmp_path):
     """Names of hosts, users, paths and arguments are nowhere; those of frameworks stay."""
-    own = "/home/planteduser/planted_project/planted_train.py(7): PlantedNet.planted_step"
+    own = "/srv/planteduser/planted_project/planted_train.py(7): PlantedNet.planted_step"
     torch = "/usr/lib/python3/dist-packages/torch/nn/modules/linear.py(114): Linear.forward"
-    c_frame = "planted_binary(planted_call<planted x, int>(planted*)+0x12) [0x1] /home/planteduser/planted.cpp:3"
+    c_frame = "planted_binary(planted_call<planted x, int>(planted*)+0x12) [0x1] /srv/planteduser/planted.cpp:3"
     rows = [COLUMNS]
     for i in range(12):
         rows += [f'{i + 1},MALLOC,PTA,N/A,{100 * i + 2},7,7,0,{4096 * (i + 1)},"{{allocation_id:{i + 1},'
@@ -349,3 +349,137 @@ def test_the_file_needs_nothing_else(made):
     assert sum(f.stat().st_size for f in web.iterdir()) < 120000
     data = re.search(r'id="data">([^<]*)</script>', html).group(1)
     assert base64.b64decode(data)[:2] == b"\x1f\x8b"
+
+
+def craft_trace(top, ranks=3, steps=5, slow=2):
+    """What nputrace leaves: a summary of each rank. Returns its times, by rank and step."""
+    base, expected = 1_700_000_000_000_000_000, {}
+    for r in range(ranks):
+        parts = {"compute_ns": 6_000_000 + 1_500_000 * (r == slow), "copy_ns": 200_000, "idle_ns": 300_000}
+        parts["communication_ns"] = 10_000_000 - sum(parts.values())
+        times = {"step_ns": 10_000_000, **parts, "all_communication_ns": parts["communication_ns"]}
+        bounds = [{"step": i + 1, "start_ns": base + 10_000_000 * i, "end_ns": base + 10_000_000 * (i + 1),
+                   "whole": True} for i in range(steps)]  # fmt: skip
+        kernel = {"part": "compute", "calls": steps, "mean_ns": parts["compute_ns"], "p99_ns": 9_000_000,
+                  "max_ns": 9_000_000, "total_ns": steps * parts["compute_ns"]}  # fmt: skip
+        rank = {"format": "sonde-steps", "version": 1, "rank": r, "pid": 100 + r, "host": "node0",
+                "request": "77", "job": "j", "parent": "p", "note": "", "world_size": ranks,
+                "local_world_size": ranks, "ranks_chosen": False, "ended_by_request": False, "not_run": 0,
+                "not_run_since_ns": None, "not_run_first": "", "lost": 0, "left_out": 0, "after_ns": 0,
+                "steps": bounds, "kernels": [{"name": HOSTILE, **kernel}], "other_names": 0,
+                "other_calls": 0, "other_ns": 0, "devices": [{"device": r, "steps": [times] * steps,
+                "all": {k: v * steps for k, v in times.items()}}]}  # fmt: skip
+        folder = top / f"node0_{100 + r}_2026111522000000{r}_sonde"
+        folder.mkdir(parents=True)
+        (folder / "summary.json").write_text(json.dumps(rank))
+        expected[r] = parts
+    return expected
+
+
+def test_device_time(build, browser, tmp_path):
+    """Every rank has its parts of every step, the slowest is marked, names of kernels are text."""
+    expected = craft_trace(tmp_path / "trace")
+    path = tmp_path / "r.html"
+    run(build / "bin/sonde", "report", "-o", path, tmp_path / "trace")
+    page = Page(browser, path)
+    rows = page.js("p.activities[0].time.rows.map((r) => ({rank: r.rank, slowest: r.slowest, compute: [...r.compute],"
+                   " communication: [...r.communication], copy: [...r.copy], idle: [...r.idle]}))")  # fmt: skip
+    assert [r["rank"] for r in rows] == [0, 1, 2] and [r["slowest"] for r in rows] == [False, False, True]
+    for r in rows:
+        for part in ("compute", "communication", "copy", "idle"):
+            assert r[part] == [expected[r["rank"]][part + "_ns"]] * 5
+    summary = json.loads(run(build / "bin/sonde", "activity", "summary", "--json", tmp_path / "trace").stdout)
+    assert summary["slowest"]["rank"] == 2
+    assert "Rank 2 is the slowest" in page.js("document.querySelector('#device').innerText")
+    assert page.js("p.activities[0].kernels.rows[0].total_ns") == 5 * (6_000_000 * 2 + 7_500_000)
+    # a column of pixels of the second rank: compute lies at the bottom, as high as its share
+    x, y = page.js("[p.activities[0].time.left + 8, p.activities[0].time.strip + 4 + 30 - 5]")
+    pixel = page.js(f"[...p.activities[0].time.picture.canvas.getContext('2d').getImageData({x}, {y}, 1, 1).data]")
+    assert pixel[:3] == [0x3F, 0x7F, 0xB5]
+    page.check()
+    for name, where in ((b"node0", "host"), (b"onerror", "kernel")):
+        run(build / "bin/sonde", "report", "--redact", "-o", path, tmp_path / "trace")
+        assert name not in carried(path)[0], where
+
+
+FRAMES = ["process 41 rank 0", "thread 42 Main", "main (job/train.py:90)", "step (job/train.py:41)"]
+
+
+def profiles(tmp):
+    """The same stacks in every form: 30 in step, 10 in main itself."""
+    text = tmp / "a.collapsed.txt"
+    text.write_text(";".join(FRAMES) + " 30\n" + ";".join(FRAMES[:3]) + " 10\n")
+    frames = [{"name": FRAMES[0]}, {"name": FRAMES[1]}, {"name": "main", "file": "/srv/job/train.py", "line": 90},
+              {"name": "step", "file": "/srv/job/train.py", "line": 41}]  # fmt: skip
+    sampled = {"type": "sampled", "name": "x", "unit": "none", "startValue": 0, "endValue": 40,
+               "samples": [[0, 1, 2, 3], [0, 1, 2]], "weights": [30, 10]}  # fmt: skip
+    speedscope = tmp / "b.speedscope.json"
+    schema = "https://www.speedscope.app/file-format-schema.json"
+    speedscope.write_text(json.dumps({"$schema": schema, "shared": {"frames": frames}, "profiles": [sampled]}))
+    of = lambda ph, name, ts: {"ph": ph, "pid": 41, "tid": 42, "name": name, "ts": ts, "args": {}}
+    named = {"ph": "M", "pid": 41, "tid": 42, "name": "thread_name", "args": {"name": "Main"}}
+    chrome = tmp / "c.json.gz"
+    events = [named, of("B", FRAMES[2], 0), of("B", FRAMES[3], 10), of("E", "", 40), of("E", "", 40)]
+    chrome.write_bytes(gzip.compress(json.dumps(events).encode()))
+    return text, speedscope, chrome
+
+
+def test_profiles_of_stacks(build, browser, tmp_path):
+    """Collapsed text, speedscope and a Chrome trace are the same flame graph; a thread can be chosen."""
+    path = tmp_path / "r.html"
+    run(build / "bin/sonde", "report", "-o", path, *profiles(tmp_path))
+    page = Page(browser, path)
+    scale = [1, 1, 1000]  # counts, counts, µs in ns
+    for i in range(3):
+        flame = f"p.profiles[{i}]"
+        assert page.js(f"{flame}.net[0]") == 40 * scale[i]
+        node = page.js(f"[...Array(p.tree.count).keys()].filter((n) => {flame}.own[n] === 30 * {scale[i]})")
+        assert len(node) == 1 and page.js(f"p.tree.label({node[0]})") == FRAMES[3]
+        stack = page.js(f"p.tree.stack({node[0]})")
+        assert stack[1] == FRAMES[2] and stack[2].startswith("thread 42") and stack[3].startswith("process 41")
+    page.pick("Thread", page.js("[...document.querySelectorAll('#stacks select option')].at(-1).value"))
+    assert page.js("p.tree.label(p.profiles[0].zoomed)") == FRAMES[1]
+    page.check()
+
+
+def test_two_recordings(build, browser, made, tmp_path):
+    """The differences are those of what `sonde mem owners` says of each."""
+    other = record(build, tmp_path, "other", "--steps", 6, "--devices", 2)
+    path = tmp_path / "r.html"
+    run(build / "bin/sonde", "report", "-o", path, made[0], other)
+    page = Page(browser, path)
+    sums = [sum(d["bytes"] for d in ask(build, "owners", out)["devices"]) for out in (made[0], other)]
+    assert page.js("p.compared.sums") == sums
+    assert page.js("p.compared.flame.net[0]") == sums[1] - sums[0]
+    rows = page.js("p.compared.rows.map((r) => [r.where, r.base, r.other])")
+    (leak,) = [r for r in rows if r[0].startswith("leak_one_buffer")]
+    assert leak[1] > 0 and leak[2] == 0
+    sizes = page.js("p.compared.flame.total[0]")
+    assert sizes >= abs(sums[1] - sums[0])
+    page.check()
+
+
+def test_what_is_refused(build, tmp_path):
+    """No page is written of nothing, and what is wrong is said."""
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "noise").write_bytes(b"\x00\x01noise")
+    (tmp_path / "words.txt").write_text("no counts here\n")
+    (tmp_path / "half.json").write_text('{"shared": {"frames": [')
+    for name, said in (("empty", "nothing in"), ("noise", "noise"), ("words.txt", "words.txt"),
+                       ("half.json", "half.json"), ("absent", "absent")):  # fmt: skip
+        out = tmp_path / "r.html"
+        words = [build / "bin/sonde", "report", "-o", out, tmp_path / name]
+        r = subprocess.run(list(map(str, words)), capture_output=True, text=True, timeout=60)
+        assert r.returncode == 1 and said in r.stderr and not out.exists(), (name, r.stderr)
+
+
+def test_pictures_of_the_readme(build, tmp_path):
+    """The script that draws them works on any report."""
+    out = tmp_path / "job"
+    sim = build / "sim/simtrain"
+    run(build / "bin/sonde", "mem", "record", "-o", out, "--", sim, "--quiet", "--steps", "3")
+    run(build / "bin/sonde", "report", "-o", tmp_path / "job.html", out)
+    script = pathlib.Path(__file__).resolve().parents[2] / "tools/draw_pictures.py"
+    run(script, tmp_path / "job.html", tmp_path / "pictures")
+    light, dark = (tmp_path / f"pictures/report-{s}.png" for s in ("light", "dark"))
+    assert light.stat().st_size > 10000 and light.read_bytes() != dark.read_bytes()

@@ -162,6 +162,8 @@ def test_jobs_of_another_user(build, users):
         assert r.returncode == 0, r.stdout + r.stderr
         wait_until(lambda: state(d) == "Running", d.log)  # it obeys, as if root had asked
         wait_until(lambda: d.call({"fn": "getTop"})["processes"], "the report")
+        [p] = d.call({"fn": "listProcesses"})["processes"]
+        assert p["rank"] == 5 and p["rank_at_start"] is False  # its recorder has looked
         r = d.run(build / "bin/sonde", "top", "--once", "--port", d.port)
         assert r.returncode == 0 and "1 process" in r.stdout, r.stdout + r.stderr
         assert dyno("npu-monitor", "--npu-monitor-stop").returncode == 0

@@ -84,6 +84,15 @@ def test_the_slowest_rank_is_always_there(node):
         assert rank_rows(lines)[:2] == [SLOWEST, 0]
 
 
+def test_how_busy_the_devices_were(node):
+    """A line of the course of time, report by report; on a low terminal there is no room for it."""
+    with screen(node, lines=24) as s:
+        lines = s.until(lambda x: any(re.match(r"Busy over time: [▄▅]{2,}$", y) for y in x))
+        assert len(lines) < s.lines
+        s.resize(14, 60)
+        s.until(lambda x: rank_rows(x) and not any("over time" in y for y in x))
+
+
 def test_kernels_are_sorted_filtered_and_scrolled(node):
     with screen(node) as s:
         lines = s.key("k", lambda x: names(x) and not rank_rows(x))

@@ -23,14 +23,17 @@ def groups_at(questions, job, told, way):
 
 
 def check_rank(questions, job, told):
+    """The groups of each way: a question reads some million events."""
+    found = {}
     for way in ("fully_shard", "original", "flat"):
         moment = told[way]
-        groups = groups_at(questions, job, told, way)
+        found[way] = groups = groups_at(questions, job, told, way)
         first = [g for g in groups if g["depth"] == 1]
         for kind, size in sums_of(moment).items():
             assert sum(g["types"][kind] for g in first) == size, (way, kind, groups)
             mine = sum(g["types"][kind] for g in first if not g["rest"])
             assert mine == size, (way, kind, groups)
+    return found
 
 
 def test_shards_to_the_byte(build, tmp_path):
@@ -41,9 +44,8 @@ def test_shards_to_the_byte(build, tmp_path):
     job.run("train_sharded.py", tmp_path, cli=["--device=cpu", "--analysis=decompose", "--format=none"])
     for rank in range(2):
         told = json.loads((tmp_path / f"{rank}.json").read_text())
-        check_rank(Questions(build), job, told)
         # With fully_shard() parameters have memory of their own: each has its line.
-        groups = groups_at(Questions(build), job, told, "fully_shard")
+        groups = check_rank(Questions(build), job, told)["fully_shard"]
         named = {g["name"][g["name"].index("head."):]: g["types"]["weight"] for g in groups if "head." in g["name"]}
         expected = {n: size for n, kind, size in told["fully_shard"]["expected"] if kind == "weight"}
         assert named["head.weight"] == expected["head.weight"], (named, expected)

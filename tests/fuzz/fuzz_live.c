@@ -28,7 +28,10 @@ static int add_frame(struct recording_writer *w, const uint8_t **data, size_t *s
 	*data += 3;
 	*size -= 3;
 	n = n > *size ? *size : n;
-	(void)recording_append(w, type, *data, n, NULL);
+	void *aligned = xmalloc(n + 1); /* as a recorder has it */
+	memcpy(aligned, *data, n);
+	(void)recording_append(w, type, aligned, n, NULL);
+	free(aligned);
 	*data += n;
 	*size -= n;
 	return 1;

@@ -7,12 +7,12 @@
 #include "activity/read/convert.h"
 #include "activity/read/read.h"
 #include "activity/read/totals.h"
+#include "activity/show/show.h"
 #include "activity/steps/files.h"
 #include "base/clock.h"
 #include "base/fs.h"
 #include "base/mem.h"
 #include "base/text/number_words.h"
-#include "cli/activity/show.h"
 #include "cli/command.h"
 #include "cli/host_path.h"
 #include "cli/record/finish.h"
@@ -293,6 +293,21 @@ struct summary_options {
 	bool json;
 };
 
+/* Who has made the file has not looked at the hosts. */
+static void add_advice(struct split_job *j, const struct args *a)
+{
+	struct buf line = {0};
+
+	for (size_t i = 0; i < j->nranks; i++)
+		if (j->ranks[i]->idle.looked)
+			return;
+	buf_add_str(&line, "Why devices idle: sonde timeline --explain");
+	for (int i = 0; i < a->nwords; i++)
+		buf_addf(&line, " %s", a->words[i]);
+	split_job_note(j, buf_str(&line));
+	buf_release(&line);
+}
+
 static int summarize(const struct command *cmd, const struct args *a,
 		     const struct summary_options *o)
 {
@@ -311,6 +326,7 @@ static int summarize(const struct command *cmd, const struct args *a,
 			return command_fail(cmd, &err, EXIT_FAILED);
 		}
 	}
+	add_advice(&job, a);
 	split_job_judge(&job);
 	if (o->json) {
 		status = command_print_json(cmd, split_job_json(&job));

@@ -66,8 +66,11 @@ static int print_table(const struct ctl *c, json_t *const *lists,
 		if (!answers[i].reply)
 			ctl_say(c, "%s: %s", c->hosts.v[i].label, answers[i].err.text);
 	if (at_start)
-		ctl_say(c, "ranks are those of the environment at the start: a daemon with --user "
-			   "does not look into processes");
+		ctl_say(c,
+			"%zu rank%s of the environment at the start: a daemon with --user does not "
+			"look into processes, and knows those that have set their rank since when "
+			"their monitor is on",
+			at_start, at_start == 1 ? " is" : "s are");
 	if (others)
 		ctl_say(c, "%zu process%s to other users and %s not listed", others,
 			others == 1 ? " belongs" : "es belong", others == 1 ? "is" : "are");

@@ -378,7 +378,10 @@ static const struct args_section sections[] = {
 	 "Sentences first; then for each device and the host what is held now, the most so far and "
 	 "its course since the beginning; then from where it comes. HELD is alive now, ALLOCATED "
 	 "is everything since the recording began. When the recording has ended, HELD is what its "
-	 "processes had when they ended. The numbers are those of recorded blocks: 'sonde mem "
+	 "processes had when they ended. Blocks of a pool (PTA, TORCH) lie inside those of the "
+	 "driver "
+	 "(HAL, CUDA), so a line may have both. The numbers are those of recorded blocks: 'sonde "
+	 "mem "
 	 "show' says how much of the processes' memory these explain."},
 	{"THE RECORDING",
 	 "A directory of a recording, an output path of msmemscope (the newest recording in it), "

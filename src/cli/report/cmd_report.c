@@ -6,12 +6,13 @@
 #include "base/text/number_words.h"
 #include "cli/command.h"
 #include "cli/mem/analysis_command.h"
+#include "cli/report/open_page.h"
 #include "report/page.h"
 
 struct report_command {
 	const char *output, *title, *rank;
 	unsigned pid, wait_s;
-	bool json, redact, keep_own;
+	bool json, redact, keep_own, open;
 };
 
 static json_t *written_json(const struct report_command *o, const struct page_written *w)
@@ -61,6 +62,8 @@ static int write_report(const struct command *cmd, struct args *a, const struct 
 	if (o->json)
 		return command_print_json(cmd, written_json(o, &written));
 	print_written(o, &written);
+	if (o->open)
+		open_page(cmd->spec.name, o->output);
 	return EXIT_DONE;
 }
 
@@ -104,6 +107,12 @@ static const struct opt options[] = {
 	 .offset = offsetof(struct report_command, keep_own),
 	 .help = "With --redact: functions, modules and labels of your own keep their names, and "
 		 "files the last part of theirs."},
+	{.name = "open",
+	 .kind = OPT_FLAG,
+	 .offset = offsetof(struct report_command, open),
+	 .help = "Open it in the browser of the desktop (xdg-open); where there is none, say where "
+		 "the "
+		 "file is."},
 	{.name = "json",
 	 .kind = OPT_FLAG,
 	 .offset = offsetof(struct report_command, json),

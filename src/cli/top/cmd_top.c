@@ -14,6 +14,7 @@
 #include "activity/live/toplist.h"
 #include "base/clock.h"
 #include "base/text/display_width.h"
+#include "base/text/sparkline.h"
 #include "base/text/table.h"
 #include "cli/ctl/values.h"
 #include "cli/screen.h"
@@ -24,6 +25,8 @@
 #define ANY_JOB UINT64_MAX
 #define USUAL_KINDS "Kernel,Communication"
 #define ENOUGH_ROWS 10 /* for a line about keys */
+#define COURSE_ROWS 18 /* for one about the course of time */
+#define BUSY_REPORTS 120
 
 /* Beyond enum top_by: whose work it is. */
 enum { BY_MODULE = TOP_BY_RANK + 1, BY_LINE };
@@ -40,6 +43,12 @@ struct top_options {
 	bool once, no_start;
 };
 
+/* How busy the devices were, report by report, for the screen. */
+struct busy_course {
+	uint64_t permille[BUSY_REPORTS]; /* oldest first */
+	size_t n;
+};
+
 struct top_run {
 	struct ctl *c;
 	const struct top_options *o;
@@ -47,6 +56,7 @@ struct top_run {
 	struct top_view view;
 	const struct top_model *m; /* of the last poll, as it is shown */
 	const struct client_answer *answers;
+	struct busy_course course;
 	struct frozen {
 		struct client_answer *answers; /* NULL: it is not paused */
 		struct top_model m;
@@ -176,6 +186,30 @@ static void unfreeze(struct top_run *t)
 	t->frozen.answers = NULL;
 }
 
+static void keep_busy(struct busy_course *c, const struct top_model *m)
+{
+	if (m->busy.time_s <= 0)
+		return;
+	if (c->n == BUSY_REPORTS)
+		memmove(c->permille, c->permille + 1, --c->n * sizeof(c->permille[0]));
+	c->permille[c->n++] = (uint64_t)(1000 * m->busy.busy_s / m->busy.time_s + 0.5);
+}
+
+/* One line, in the scale from idle to busy all the time. */
+static void add_course(const struct top_run *t, const struct top_display *l, struct buf *out)
+{
+	static const char words[] = "Busy over time: ";
+	unsigned room = l->width > sizeof(words) ? l->width - (unsigned)sizeof(words) : 0;
+	const struct busy_course *c = &t->course;
+	size_t shown = c->n < room ? c->n : room;
+
+	if (!t->screen || c->n < 2 || l->rows < COURSE_ROWS || !shown)
+		return;
+	buf_add_str(out, words);
+	text_add_sparkline(out, c->permille + c->n - shown, shown, room, 1000);
+	buf_add_char(out, '\n');
+}
+
 static void add_text(struct top_run *t, const struct top_model *m, struct top_display *l,
 		     struct buf *out)
 {
@@ -185,6 +219,7 @@ static void add_text(struct top_run *t, const struct top_model *m, struct top_di
 		return;
 	}
 	top_text_answer(m, t->c, l, out);
+	add_course(t, l, out);
 	top_text_tables(m, t->c, l, out);
 }
 
@@ -207,6 +242,7 @@ static bool print_answers(void *arg, const struct top_model *m, const struct cli
 
 	t->m = m;
 	t->answers = answers;
+	keep_busy(&t->course, m);
 	if (t->screen)
 		return draw_screen(t);
 	if (t->o->common.json) {

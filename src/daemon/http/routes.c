@@ -263,6 +263,16 @@ static void route_api(const struct http_call *call, const char *fn, struct http_
 EMBED(html, "src/web/status.html");
 EMBED(css, "src/web/status.css");
 EMBED(js, "src/web/status.js");
+EMBED(tools, "src/web/tools.js");
+EMBED(charts, "src/web/charts.js");
+EMBED(job, "src/web/job.js");
+EMBED(orders, "src/web/orders.js");
+
+#define SCRIPT(name_, file_)                                                                       \
+	{                                                                                          \
+		"/" file_, "text/javascript; charset=utf-8", embedded_##name_,                     \
+			embedded_##name_##_end                                                     \
+	}
 
 static const struct page_file {
 	const char *path, *content_type;
@@ -270,7 +280,11 @@ static const struct page_file {
 } files[] = {
 	{"/", "text/html; charset=utf-8", embedded_html, embedded_html_end},
 	{"/status.css", "text/css; charset=utf-8", embedded_css, embedded_css_end},
-	{"/status.js", "text/javascript; charset=utf-8", embedded_js, embedded_js_end},
+	SCRIPT(js, "status.js"),
+	SCRIPT(tools, "tools.js"),
+	SCRIPT(charts, "charts.js"),
+	SCRIPT(job, "job.js"),
+	SCRIPT(orders, "orders.js"),
 };
 
 static const struct page_file *find_page_file(const char *path)

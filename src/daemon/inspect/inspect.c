@@ -88,8 +88,8 @@ static void end_run(struct run *r)
 static void free_run(struct run *r)
 {
 	end_run(r);
-	if (r->pid > 0)
-		waitpid(r->pid, NULL, 0); /* it was killed */
+	if (r->pid > 0) /* it was killed; who sleeps in a file system is not waited for */
+		waitpid(r->pid, NULL, WNOHANG);
 	buf_release(&r->text);
 	buf_release(&r->line);
 	json_decref(r->latest);
@@ -296,8 +296,11 @@ static json_t *describe(struct run *r, const char *key, bool commands)
 		json_object_set_new(process, "command", json_null());
 	if (!commands)
 		json_object_del(answer, "recording");
-	return json_pack("{s:s, s:o, s:o}", "state", state, "why",
-			 *r->why ? json_string(r->why) : json_null(), key, answer);
+	/* it may name files */
+	json_t *why = !*r->why	 ? json_null()
+		      : commands ? json_string(r->why)
+				 : json_string("it could not be looked into; its user sees why");
+	return json_pack("{s:s, s:o, s:o}", "state", state, "why", why, key, answer);
 }
 
 /* It has failed, but not just now. */

@@ -25,6 +25,34 @@ static json_t *rank_number(const struct jobs_facts *f, int32_t rank)
 	return f && rank != RANK_ENV_UNKNOWN ? json_integer(rank) : json_null();
 }
 
+/* The rank that a monitored process has now: its recorder, which is of the same user, has looked. */
+static int32_t reported_rank(const struct jobs_process *p)
+{
+	const struct toplist_report *r = p && p->top ? toplist_last(p->top) : NULL;
+
+	return r && r->rank >= 0 ? r->rank : RANK_ENV_UNKNOWN;
+}
+
+/* In the sandbox nobody may look into a process: there its environment at the start has to do, unless
+ * it reports. */
+static void add_rank(json_t *o, const struct jobs_process *p, const struct jobs_process *guest)
+{
+	const struct jobs_facts *f = p->peer ? p->peer->facts : NULL;
+	int32_t rank = f ? f->rank : RANK_ENV_UNKNOWN, reported = RANK_ENV_UNKNOWN;
+
+	if (broker_lives()) {
+		reported = reported_rank(p);
+		if (reported == RANK_ENV_UNKNOWN)
+			reported = reported_rank(guest);
+	}
+	bool told = reported != RANK_ENV_UNKNOWN;
+	rank = told ? reported : rank;
+	json_object_set_new(o, "rank", rank != RANK_ENV_UNKNOWN ? json_integer(rank) : json_null());
+	json_object_set_new(o, "local_rank", rank_number(f, f ? f->local_rank : 0));
+	json_object_set_new(o, "rank_at_start",
+			    json_boolean(rank != RANK_ENV_UNKNOWN && broker_lives() && !told));
+}
+
 /* A command line is shown to whom /proc would show it. */
 static bool is_command_shown(const struct access_grant *who, const struct jobs_process *p)
 {
@@ -58,11 +86,6 @@ static void add_facts(json_t *o, const struct access_grant *who, const struct jo
 	json_object_set_new(o, "host_pid", peer ? json_integer(peer->pid) : json_null());
 	json_object_set_new(o, "command", shown ? jobs_command_line(f) : json_null());
 	json_object_set_new(o, "facts_pending", json_boolean(peer && peer->asked && !f));
-	json_object_set_new(o, "rank", rank_number(f, f ? f->rank : 0));
-	json_object_set_new(o, "local_rank", rank_number(f, f ? f->local_rank : 0));
-	/* In the sandbox nobody may look into a process. */
-	json_object_set_new(o, "rank_at_start",
-			    json_boolean(f && f->rank != RANK_ENV_UNKNOWN && broker_lives()));
 }
 
 static void store_facts(struct jobs *j, int64_t now_ms)
@@ -231,6 +254,7 @@ static json_t *describe_row(const struct row *r, const struct access_grant *who,
 	json_object_set_new(o, "poller", r->poller ? json_integer(r->poller->pid) : json_null());
 	json_object_set_new(o, "user", user_of(last, p->uid));
 	add_facts(o, who, p);
+	add_rank(o, p, r->guest);
 	return o;
 }
 

@@ -277,7 +277,10 @@ static void set_state(struct proc *p, const struct rec_state *s)
 		p->base->layer = *s;
 		break;
 	case STATE_FORWARDS:
-		layers_set_forwards(p, (uint32_t)s->value[0], (uint32_t)s->value[1]);
+		layers_set_thread(p, (uint32_t)s->value[0], (uint32_t)s->value[1], s->value[2]);
+		break;
+	case STATE_OPERATION:
+		layers_set_operation(p, s->value[0], s->value[1]);
 		break;
 	case STATE_END:
 		end_base(p, s);

@@ -27,8 +27,10 @@
 #define MAX_PAST 65536u /* of a thread, and … */
 #define MAX_ALL_PAST (1u << 20) /* … of all of them */
 #define MAX_OPERATIONS 65536u /* of a thread; the older half goes */
+#define KEPT_OPERATIONS 8192u /* of them in a base: a dozen steps of a large model */
 #define MAX_COUNTERS 256u
 #define NUMBER_BITS WORK_THREAD_SHIFT
+#define NUMBER_MASK ((1ull << NUMBER_BITS) - 1)
 
 struct past_layer {
 	uint64_t from_ns;
@@ -151,7 +153,7 @@ static void add_operation(struct proc *p, struct operations *o, uint64_t number,
 static uint64_t layer_of_operation(struct proc *p, uint64_t sequence)
 {
 	const struct operations *o = operations_of(p, sequence >> NUMBER_BITS, false);
-	uint64_t number = sequence & ((1ull << NUMBER_BITS) - 1);
+	uint64_t number = sequence & NUMBER_MASK;
 	size_t low = 0, high = o ? o->n : 0;
 
 	while (low < high) {
@@ -172,7 +174,7 @@ static void note_operations(struct proc *p, const struct layers_thread *th,
 	struct operations *o = r->addr ? operations_of(p, sequence >> NUMBER_BITS, true) : NULL;
 
 	if (o)
-		add_operation(p, o, sequence & ((1ull << NUMBER_BITS) - 1),
+		add_operation(p, o, sequence & NUMBER_MASK,
 			      th->nopen ? th->open[th->nopen - 1] : 0);
 }
 
@@ -357,7 +359,7 @@ static void write_thread(uint64_t tid, void *value, void *arg)
 	const struct layers_thread *th = value;
 	struct rec_state s = {.head = {.type = REC_STATE, .size = sizeof(s)},
 			      .kind = STATE_FORWARDS,
-			      .value = {tid, th->forwards}};
+			      .value = {tid, th->forwards, th->gradient}};
 
 	for (size_t i = 0; i < th->nopen; i++) {
 		struct rec_layer r = {.head = {.type = REC_LAYER, .size = sizeof(r)},
@@ -368,15 +370,40 @@ static void write_thread(uint64_t tid, void *value, void *arg)
 	base_put(arg, (uint32_t)tid, &s, NULL, 0);
 }
 
+static void write_operations(uint64_t counter, void *value, void *arg)
+{
+	const struct operations *o = value;
+	struct rec_state s = {.head = {.type = REC_STATE, .size = sizeof(s)},
+			      .kind = STATE_OPERATION};
+
+	for (size_t i = o->n > KEPT_OPERATIONS ? o->n - KEPT_OPERATIONS : 0; i < o->n; i++) {
+		s.value[0] = counter << NUMBER_BITS | o->list[i].from;
+		s.value[1] = o->list[i].layer;
+		base_put(arg, 0, &s, NULL, 0);
+	}
+}
+
+/* Operations last: a module that begins says nothing about them here. */
 void layers_write(struct proc *p, struct base_writing *w)
 {
 	omap_each(&p->layers, write_thread, w);
+	omap_each(&p->operations, write_operations, w);
 }
 
-void layers_set_forwards(struct proc *p, uint32_t tid, uint32_t n)
+void layers_set_thread(struct proc *p, uint32_t tid, uint32_t forwards, uint64_t gradient)
 {
 	struct layers_thread *th = thread_of(p, tid);
 
-	if (th)
-		th->forwards = n;
+	if (!th)
+		return;
+	th->forwards = forwards;
+	th->gradient = gradient;
+}
+
+void layers_set_operation(struct proc *p, uint64_t sequence, uint64_t layer)
+{
+	struct operations *o = operations_of(p, sequence >> NUMBER_BITS, true);
+
+	if (o)
+		add_operation(p, o, sequence & NUMBER_MASK, layer);
 }

@@ -357,7 +357,8 @@ bool layers_is_temporary(const struct proc *p, const struct block *b, uint64_t f
 void layers_put_row(const struct proc *p, struct row *row, const struct block *b);
 void layers_thread_begins(struct proc *p, uint32_t tid);
 void layers_write(struct proc *p, struct base_writing *w);
-void layers_set_forwards(struct proc *p, uint32_t tid, uint32_t n);
+void layers_set_thread(struct proc *p, uint32_t tid, uint32_t forwards, uint64_t gradient);
+void layers_set_operation(struct proc *p, uint64_t sequence, uint64_t layer);
 void layers_release(struct proc *p);
 struct block *labels_block_at(struct proc *p, uint64_t addr); /* that a label of addr is for */
 

@@ -22,6 +22,8 @@ import sys
 import threading
 import types
 
+from sonde import _specs
+
 from . import _fork, _messages, _program_errors
 
 _lock = _fork.lock(globals())  # a finalizer or signal handler may come in between
@@ -130,19 +132,7 @@ def _follow(name, module):
         pass
 
 
-class _FollowedSpec(importlib.machinery.ModuleSpec):
-    """The import system says in the spec whether it is still busy with the module."""
-
-    @property
-    def _initializing(self):
-        return self.__dict__.get("_initializing", False)
-
-    @_initializing.setter
-    def _initializing(self, value):
-        self.__dict__["_initializing"] = value
-        if not value:
-            self.__class__ = importlib.machinery.ModuleSpec
-            _tell(self.name)
+_FollowedSpec = _specs.followed(_tell)
 
 
 class _Loader:

@@ -209,7 +209,8 @@ static void add_advice(const struct state *s, struct buf *text)
 	if (memory || kernels)
 		buf_addf(text, "sonde record: or ask that directory: %s%s%s\n",
 			 memory ? "sonde mem leaks, sonde mem peak" : "",
-			 memory && kernels ? ", " : "", kernels ? "sonde activity summary" : "");
+			 memory && kernels ? ", " : "",
+			 kernels ? "sonde activity summary, sonde timeline --explain" : "");
 }
 
 static void report(void *state, const struct consumer_report *now)

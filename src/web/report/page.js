@@ -101,7 +101,7 @@ const showAnswers = (memories) => {
           a.text === a.answer ? "" : el("details", {}, el("summary", {}, "in full"), el("pre", { tabindex: "0" }, a.text))))));
     }
   });
-  if (memories.length) section("answers", "Answers", list, ...notes);
+  if (list.children.length > 1) section("answers", "Answers", list, ...notes);
 };
 let jump = () => {};
 
@@ -294,6 +294,9 @@ const start = async () => {
     if (memories.length) Object.assign(page, showMemory(memories[memories.length === 2 ? 1 : 0]));
     page.activities = showActivities(model, pack);
     page.profiles = showProfiles(model, pack, tree);
+    if (model.flame) {
+      for (const id of ["memory", "map", "tables", "nav"]) document.getElementById(id)?.setAttribute("hidden", "");
+    }
     let width = 0;
     new ResizeObserver(([entry]) => { // heights follow from widths, never the other way
       const now = Math.round(entry.contentRect.width);

@@ -4,7 +4,7 @@ waits for data, collects garbage, saves, allocates, each when its letter is in t
 did what, so that a test knows what is true.
 
 idle_devices.py PLAN TRUTH [ROOT RANK RANKS]     plan: d=20,g,s=15,a (milliseconds); h: healthy, the device
-                                                is never without work
+                                                is never without work; n=20: ends after so many steps
 """
 
 import ctypes
@@ -109,7 +109,7 @@ loader, i = iter(DataLoader(Rows())), 0
 if "h" in PLAN:
     for _ in range(8):
         forward()
-while True:
+while not ("n" in PLAN and i >= int(PLAN["n"])):
     train_step(loader, i)
     i += 1
     sonde.step()

@@ -33,14 +33,6 @@ enum inefficient_kind inefficient_kind_find(const char *text, size_t len)
 	return (enum inefficient_kind)k;
 }
 
-static struct use use_get(const struct block *block)
-{
-	struct use u;
-
-	memcpy(&u, block->own, sizeof(u));
-	return u;
-}
-
 static void use_set(struct block *block, const struct use *u)
 {
 	memcpy(block->own, u, sizeof(*u));
@@ -234,7 +226,7 @@ static bool is_finding(const struct block *block, const struct use *u, enum inef
 static void settle_block(const struct inefficient *a, struct sites *s, const struct block *block,
 			 uint32_t end_call)
 {
-	struct use u = use_get(block);
+	struct use u = inefficient_use(block);
 
 	for (int k = 0; u.mark && k < KINDS; k++) {
 		const struct wait *w = &a->marks[u.mark].wait[k];
@@ -244,7 +236,7 @@ static void settle_block(const struct inefficient *a, struct sites *s, const str
 	}
 }
 
-static void list_sites(struct inefficient *a, struct sites *out)
+void inefficient_sites_list(struct inefficient *a, struct sites *out)
 {
 	struct block_walk w = {.blocks = a->base.blocks};
 	uint64_t key, value;
@@ -261,7 +253,7 @@ static void list_sites(struct inefficient *a, struct sites *out)
 			settle_block(a, out, b, ((const struct clock *)b->pool->own)->calls);
 }
 
-static void release_sites(struct sites *s)
+void inefficient_sites_release(struct sites *s)
 {
 	free(s->list);
 	hmap_release(&s->by_key);
@@ -335,7 +327,7 @@ static void judge_early(struct inefficient *a, struct block *block, struct use *
 static void judge_access(struct inefficient *a, struct block *block, uint32_t call, uint32_t name)
 {
 	const struct clock *c = block->pool->own;
-	struct use u = use_get(block);
+	struct use u = inefficient_use(block);
 
 	judge_idle(a, block, &u, call, name);
 	if (call != u.malloc_call) {
@@ -386,7 +378,7 @@ static void on_access(struct inefficient *a, struct block_process *p, const stru
 static void block_ends(struct inefficient *a, struct block *block, uint32_t call)
 {
 	struct clock *c = block->pool->own;
-	struct use u = use_get(block);
+	struct use u = inefficient_use(block);
 
 	settle_block(a, &a->ended, block, call);
 	if (!(u.flags & USE_ACCESSED)) {
@@ -407,9 +399,9 @@ static void on_free(struct inefficient *a, struct block_process *p, const struct
 	if (!c)
 		return;
 	uint32_t call = inefficient_call(p, row, c, &op);
-	if (!block || !(use_get(block).flags & USE_FOLLOWED))
+	if (!block || !(inefficient_use(block).flags & USE_FOLLOWED))
 		return;
-	struct use u = use_get(block);
+	struct use u = inefficient_use(block);
 	if (u.flags & USE_ACCESSED && c->last_malloc && u.last_call < c->last_malloc &&
 	    c->last_malloc < call) {
 		struct wait w = wait_until(c, call, u.last_call, u.last_peak);
@@ -434,7 +426,7 @@ static void inefficient_row(struct analysis *base, const struct row *row)
 		on_free(a, c.process, row, &c);
 		break;
 	case BLOCKS_LEFT:
-		if (c.block && use_get(c.block).flags & USE_FOLLOWED)
+		if (c.block && inefficient_use(c.block).flags & USE_FOLLOWED)
 			block_ends(a, c.block, ((struct clock *)c.pool->own)->calls);
 		break;
 	case BLOCKS_ACCESS:
@@ -447,112 +439,6 @@ static void inefficient_row(struct analysis *base, const struct row *row)
 			inefficient_no_op(c.process, row->tid);
 		break;
 	}
-}
-
-/* --- adding up: for each pool, for each kind, and the most costly call sites first --- */
-
-static int costly_first(const void *pa, const void *pb)
-{
-	const struct site *a = pa, *b = pb;
-
-	return ORDER(inefficient_site_waste(b).at_peak_bytes,
-		     inefficient_site_waste(a).at_peak_bytes)
-		       ?: ORDER(b->weight, a->weight)
-		       ?: ORDER(a->pool->number, b->pool->number)
-		       ?: ORDER(a->stack, b->stack)
-		       ?: ORDER(a->kind, b->kind);
-}
-
-static int by_process_and_device(const void *pa, const void *pb)
-{
-	const struct block_pool *a = ((const struct pool_waste *)pa)->pool;
-	const struct block_pool *b = ((const struct pool_waste *)pb)->pool;
-
-	return ORDER(a->process->pid, b->process->pid)
-		       ?: ORDER(a->device->device, b->device->device)
-		       ?: ORDER(a->number, b->number);
-}
-
-void inefficient_waste_add(struct waste *w, const struct site *s)
-{
-	w->blocks += s->blocks;
-	w->bytes += s->bytes;
-	w->at_peak_bytes += inefficient_site_waste(s).at_peak_bytes;
-}
-
-static struct pool_waste *pool_find(struct verdict *v, const struct block_pool *pool)
-{
-	return &v->pools[((const struct clock *)pool->own)->waste];
-}
-
-static void list_pools(const struct inefficient *a, struct verdict *v)
-{
-	size_t cap = 0;
-
-	for (size_t i = 0; i < a->base.blocks->nprocesses; i++) {
-		struct block_process *p = a->base.blocks->processes[i];
-
-		for (size_t k = 0; k < p->npools; k++) {
-			struct block_pool *pool = p->pools[k];
-			struct clock *c = pool->own;
-
-			if (!c)
-				continue;
-			v->pools = xgrow(v->pools, &cap, v->npools + 1, sizeof(*v->pools));
-			v->pools[v->npools] = (struct pool_waste){
-				.pool = pool,
-				.command = p->command,
-				.blocks = pool->mallocs,
-				.peak_bytes = c->peak_bytes,
-				.peak_ns = c->peak_ns,
-				.unseen = c->unseen,
-			};
-			c->waste = v->npools++;
-			v->blocks += pool->mallocs;
-			v->accesses += c->accesses;
-		}
-	}
-}
-
-/* Of the living; the ended ones are counted. */
-static void count_unseen(struct verdict *v)
-{
-	struct block_walk w = {.blocks = v->a->base.blocks};
-
-	for (struct block *b; (b = blocks_next(&w));) {
-		struct use u = use_get(b);
-
-		if (!b->pool->own || !(u.flags & USE_FOLLOWED) || u.flags & USE_ACCESSED)
-			continue;
-		struct waste *unseen = &pool_find(v, b->pool)->unseen;
-		unseen->blocks++;
-		unseen->bytes += b->bytes;
-	}
-}
-
-void inefficient_verdict(struct inefficient *a, struct verdict *out)
-{
-	*out = (struct verdict){.a = a};
-	list_sites(a, &out->sites);
-	list_pools(a, out);
-	count_unseen(out);
-	for (size_t i = 0; i < out->sites.n; i++) {
-		const struct site *s = &out->sites.list[i];
-		struct pool_waste *w = pool_find(out, s->pool);
-
-		inefficient_waste_add(&w->kinds[s->kind], s);
-		inefficient_waste_add(&w->all, s);
-		inefficient_waste_add(&out->kinds[s->kind], s);
-		inefficient_waste_add(&out->all, s);
-	}
-	SORT(out->sites.list, out->sites.n, costly_first);
-	SORT(out->pools, out->npools, by_process_and_device);
-}
-
-void inefficient_verdict_release(struct verdict *v)
-{
-	release_sites(&v->sites);
-	free(v->pools);
 }
 
 /* --- what every analysis has --- */
@@ -569,9 +455,9 @@ static size_t inefficient_findings(struct analysis *base)
 {
 	struct sites s;
 
-	list_sites((struct inefficient *)base, &s);
+	inefficient_sites_list((struct inefficient *)base, &s);
 	size_t n = s.n;
-	release_sites(&s);
+	inefficient_sites_release(&s);
 	return n;
 }
 
@@ -581,7 +467,7 @@ static void inefficient_free(struct analysis *base)
 
 	inefficient_calls_release(a);
 	blocks_free(a->base.blocks);
-	release_sites(&a->ended);
+	inefficient_sites_release(&a->ended);
 	free(a->marks);
 	free(a);
 }

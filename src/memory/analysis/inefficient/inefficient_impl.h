@@ -17,6 +17,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "base/containers/hmap.h"
 #include "memory/analysis/common/blocks.h"
@@ -161,7 +162,22 @@ bool inefficient_makes_only(struct inefficient *a, uint32_t name);
 const char *inefficient_name_text(const struct inefficient *a, uint32_t name);
 void inefficient_calls_release(struct inefficient *a);
 
-/* --- inefficient.c: what the report is made of --- */
+/* --- inefficient.c --- */
+
+/* What is kept with a block. */
+static inline struct use inefficient_use(const struct block *block)
+{
+	struct use u;
+
+	memcpy(&u, block->own, sizeof(u));
+	return u;
+}
+
+/* All findings, those of blocks that are still alive included. To be released. */
+void inefficient_sites_list(struct inefficient *a, struct sites *out);
+void inefficient_sites_release(struct sites *s);
+
+/* --- verdict.c: what the report is made of --- */
 
 struct pool_waste {
 	struct block_pool *pool;

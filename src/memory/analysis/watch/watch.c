@@ -57,22 +57,6 @@ void watch_edge_set(struct watch_edge *e, const char *op, size_t len, uint32_t c
 	*e = (struct watch_edge){readable_name(op, len), call, tid, after};
 }
 
-static struct watch_edge edge_copy(const struct watch_edge *e)
-{
-	struct watch_edge copy = *e;
-
-	copy.op = e->op ? xstrdup(e->op) : NULL;
-	return copy;
-}
-
-static struct watch_target target_copy(const struct watch_target *t)
-{
-	struct watch_target copy = *t;
-
-	copy.name = xstrdup(t->name);
-	return copy;
-}
-
 /* --- what there is --- */
 
 static struct watch_process *process_new(struct watch *w, uint32_t pid)
@@ -85,8 +69,7 @@ static struct watch_process *process_new(struct watch *w, uint32_t pid)
 	return p;
 }
 
-/* The newest of that number. */
-static struct watch_process *process_of(struct watch *w, uint32_t pid)
+struct watch_process *watch_process_of(struct watch *w, uint32_t pid)
 {
 	for (size_t i = w->nprocesses; i > 0; i--)
 		if (w->processes[i - 1]->pid == pid)
@@ -123,135 +106,22 @@ void watch_block_free(struct watch_block *b)
 	free(b);
 }
 
-static bool ranges_overlap(uint64_t a, uint64_t na, uint64_t b, uint64_t nb)
+/* --- rows --- */
+
+static void op_release(struct watch *w, const struct watch_process *p, struct watch_op *op)
 {
-	return a - b < nb || b - a < na;
-}
-
-/* --- changes --- */
-
-static void finding_release(struct watch_finding *f)
-{
-	free(f->target.name);
-	free(f->from.op);
-	free(f->to.op);
-	free(f->inside);
-	free(f->waits);
-}
-
-struct watch_finding *watch_change(struct watch *w, const struct watch_block *b,
-				   const struct watch_edge *to)
-{
-	if (w->nfindings >= WATCH_MAX_FINDINGS) {
-		w->too_many++;
-		return NULL;
-	}
-	w->findings = xgrow(w->findings, &w->cap_findings, w->nfindings + 1, sizeof(*w->findings));
-	struct watch_finding *f = &w->findings[w->nfindings++];
-	*f = (struct watch_finding){
-		.target = target_copy(&b->target),
-		.allocation = b->allocation,
-		.pool = b->pool,
-		.before = b->checksum,
-		.from = edge_copy(&b->last),
-		.to = edge_copy(to),
-	};
-	return f;
-}
-
-/* The operator's write that lies closest to the block, and not further away than it is long. */
-static void find_neighbour(struct watch_finding *f, const struct watch_op *op)
-{
-	uint64_t best = f->target.size_bytes > 4096 ? f->target.size_bytes : 4096;
-
-	for (size_t i = 0; i < op->nwrites; i++) {
-		const struct watch_range *r = &op->writes[i];
-		uint64_t end = r->addr + r->size_bytes;
-		uint64_t gap = end <= f->target.addr
-				       ? f->target.addr - end
-				       : r->addr - (f->target.addr + f->target.size_bytes);
-		if (gap >= best)
-			continue;
-		best = gap;
-		f->has_neighbour = true;
-		f->neighbour = *r;
-	}
-}
-
-/* What it comes to if no operator announces a write any more. */
-static enum watch_verdict final_verdict(const struct watch_process *p,
-					const struct watch_finding *f)
-{
-	/* A kernel outside of any operator says nothing about its tensors. */
-	bool nameless = !f->suspect && f->from.op && !f->from.after && f->to.after;
-
-	return p->accesses && !nameless ? WATCH_CORRUPTED : WATCH_UNJUDGED;
-}
-
-static bool forget_wait(struct watch_finding *f, uint64_t serial)
-{
-	for (size_t i = 0; i < f->nwaits; i++)
-		if (f->waits[i] == serial) {
-			f->waits[i] = f->waits[--f->nwaits];
-			return true;
-		}
-	return false;
-}
-
-static void remove_announced(struct watch *w)
-{
-	size_t n = 0;
-
-	for (size_t i = 0; i < w->nfindings; i++) {
-		if (w->findings[i].verdict == WATCH_ANNOUNCED) {
-			w->announced++;
-			finding_release(&w->findings[i]);
-		} else {
-			w->findings[n++] = w->findings[i];
-		}
-	}
-	w->nfindings = n;
-}
-
-static void op_ended(struct watch *w, struct watch_process *p, struct watch_op *op)
-{
-	for (size_t i = w->nfindings; i > 0; i--) {
-		struct watch_finding *f = &w->findings[i - 1];
-		if (f->target.pid != p->pid || f->verdict != WATCH_PENDING)
-			continue;
-		if (f->suspect == op->serial)
-			find_neighbour(f, op);
-		if (forget_wait(f, op->serial) && !f->nwaits)
-			f->verdict = final_verdict(p, f);
-	}
+	watch_op_ended(w, p, op);
 	free(op->name);
 	free(op->writes);
 	*op = (struct watch_op){0};
 }
-
-enum watch_verdict watch_verdict_of(struct watch *w, const struct watch_finding *f)
-{
-	return f->verdict == WATCH_PENDING ? final_verdict(process_of(w, f->target.pid), f)
-					   : f->verdict;
-}
-
-size_t watch_count_of(struct watch *w, enum watch_verdict v)
-{
-	size_t n = 0;
-
-	for (size_t i = 0; i < w->nfindings; i++)
-		n += watch_verdict_of(w, &w->findings[i]) == v;
-	return n;
-}
-
-/* --- rows --- */
 
 static void op_begins(struct watch *w, struct watch_process *p, const struct row *row)
 {
 	struct watch_thread *t = thread_of(p, row->tid);
 
 	if (t->n == WATCH_MAX_DEPTH) { /* ends that were lost */
-		op_ended(w, p, &t->ops[0]);
+		op_release(w, p, &t->ops[0]);
 		memmove(t->ops, t->ops + 1, --t->n * sizeof(*t->ops));
 	}
 	LIST_ADD(t->ops, t->n, t->cap,
@@ -271,7 +141,7 @@ static void op_ends(struct watch *w, struct watch_process *p, const struct row *
 	if (!at)
 		return; /* its beginning was not seen */
 	while (t->n >= at)
-		op_ended(w, p, &t->ops[--t->n]);
+		op_release(w, p, &t->ops[--t->n]);
 }
 
 static uint64_t attr_number(const struct row *row, enum attr_key key)
@@ -293,30 +163,8 @@ static void mark_written(uint64_t key, void *value, void *arg)
 	const struct written *r = arg;
 
 	(void)key;
-	if (ranges_overlap(b->target.addr, b->target.size_bytes, r->addr, r->size_bytes))
+	if (watch_overlap(b->target.addr, b->target.size_bytes, r->addr, r->size_bytes))
 		b->written = true;
-}
-
-/* Changes that were waiting for this. */
-static void withdraw_findings(struct watch *w, struct watch_process *p,
-			      const struct watch_thread *t, const struct written *r)
-{
-	bool any = false;
-
-	for (size_t i = w->nfindings; i > 0; i--) {
-		struct watch_finding *f = &w->findings[i - 1];
-		if (f->verdict != WATCH_PENDING || f->target.pid != p->pid ||
-		    !ranges_overlap(f->target.addr, f->target.size_bytes, r->addr, r->size_bytes))
-			continue;
-		for (size_t k = 0; k < t->n; k++)
-			if (forget_wait(f, t->ops[k].serial)) {
-				f->verdict = WATCH_ANNOUNCED;
-				any = true;
-				break;
-			}
-	}
-	if (any)
-		remove_announced(w);
 }
 
 static void on_access(struct watch *w, struct watch_process *p, const struct row *row)
@@ -335,7 +183,7 @@ static void on_access(struct watch *w, struct watch_process *p, const struct row
 		}
 	}
 	omap_each(&p->blocks, mark_written, &r);
-	withdraw_findings(w, p, t, &r);
+	watch_withdraw(w, p, t, &(struct watch_range){r.addr, r.size_bytes});
 }
 
 static void on_malloc(struct watch_process *p, const struct row *row)
@@ -369,7 +217,7 @@ static void collect_over(uint64_t number, void *value, void *arg)
 	const struct watch_target *t = &b->target, *f = o->follower;
 
 	if (f ? t->output != f->output || t->device != f->device || strcmp(t->name, f->name)
-	      : !ranges_overlap(t->addr, t->size_bytes, o->addr, o->size_bytes))
+	      : !watch_overlap(t->addr, t->size_bytes, o->addr, o->size_bytes))
 		return;
 	LIST_ADD(o->list, o->n, o->cap, (uint32_t)number);
 }
@@ -409,7 +257,7 @@ static void watch_process(struct analysis *a, uint32_t pid, const char *command)
 static void watch_row(struct analysis *a, const struct row *row)
 {
 	struct watch *w = (struct watch *)a;
-	struct watch_process *p = process_of(w, row->pid);
+	struct watch_process *p = watch_process_of(w, row->pid);
 
 	switch (row->type) {
 	case TYPE_ATEN_START:
@@ -480,8 +328,8 @@ static void ask_thread(uint64_t tid, void *value, void *arg)
 	for (size_t i = 0; i < t->n; i++) {
 		const struct watch_op *op = &t->ops[i];
 		for (size_t k = 0; k < op->nwrites; k++)
-			s->writes |= ranges_overlap(op->writes[k].addr, op->writes[k].size_bytes,
-						    f->target.addr, f->target.size_bytes);
+			s->writes |= watch_overlap(op->writes[k].addr, op->writes[k].size_bytes,
+						   f->target.addr, f->target.size_bytes);
 		LIST_ADD(f->waits, f->nwaits, f->cap_waits, op->serial);
 	}
 }
@@ -521,9 +369,9 @@ static void on_change(struct watch *w, struct watch_process *p, struct watch_blo
 	find_suspect(p, f, s->tid);
 	if (speakers.writes) {
 		f->verdict = WATCH_ANNOUNCED;
-		remove_announced(w);
+		watch_remove_announced(w);
 	} else if (!f->nwaits) {
-		f->verdict = final_verdict(p, f);
+		f->verdict = watch_verdict_without(p, f);
 	}
 }
 
@@ -550,14 +398,15 @@ static void on_last(struct watch *w, uint32_t pid, const struct watch_block *b,
 		ended_release(&w->ended[i - 1]);
 	}
 	struct watch_ended *e = &w->ended[i - 1];
-	*e = (struct watch_ended){target_copy(&b->target), s->watch, s->seq, edge_copy(&b->last)};
+	*e = (struct watch_ended){watch_target_copy(&b->target), s->watch, s->seq,
+				  watch_edge_copy(&b->last)};
 	e->target.time_ns = s->time_ns;
 }
 
 void watch_add(struct analysis *a, uint32_t pid, const struct watch_sample *s)
 {
 	struct watch *w = (struct watch *)a;
-	struct watch_process *p = process_of(w, pid);
+	struct watch_process *p = watch_process_of(w, pid);
 	struct watch_block *b = block_of(w, p, s);
 	struct watch_edge to = {0};
 
@@ -629,7 +478,7 @@ static void watch_free(struct analysis *a)
 		free(p);
 	}
 	for (size_t i = 0; i < w->nfindings; i++)
-		finding_release(&w->findings[i]);
+		watch_finding_release(&w->findings[i]);
 	for (size_t i = 0; i < w->nended; i++)
 		ended_release(&w->ended[i]);
 	free(w->ended);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-/* The inside of the analysis of watched memory: watch.c follows rows and samples, csv.c reads the
- * file of checksums, report.c writes text and JSON. */
+/* The inside of the analysis of watched memory: watch.c follows rows and samples, changes.c
+ * keeps what they come to, csv.c reads the file of checksums, report.c writes text and JSON. */
 #ifndef SONDE_MEMORY_ANALYSIS_WATCH_WATCH_IMPL_H
 #define SONDE_MEMORY_ANALYSIS_WATCH_WATCH_IMPL_H
 
@@ -113,6 +113,27 @@ struct watch {
 	bool from_csv;
 	uint64_t bad_lines, first_bad_line;
 };
+
+/* The newest of that number. */
+struct watch_process *watch_process_of(struct watch *w, uint32_t pid);
+
+static inline bool watch_overlap(uint64_t a, uint64_t na, uint64_t b, uint64_t nb)
+{
+	return a - b < nb || b - a < na;
+}
+
+/* What is PENDING comes to this if no operator announces a write any more. */
+enum watch_verdict watch_verdict_without(const struct watch_process *p,
+					 const struct watch_finding *f);
+/* An operator can announce nothing any more. */
+void watch_op_ended(struct watch *w, const struct watch_process *p, const struct watch_op *op);
+/* A write was announced by an operator of this thread: changes that were waiting for it are well. */
+void watch_withdraw(struct watch *w, struct watch_process *p, const struct watch_thread *t,
+		    const struct watch_range *r);
+void watch_remove_announced(struct watch *w);
+void watch_finding_release(struct watch_finding *f);
+struct watch_edge watch_edge_copy(const struct watch_edge *e);
+struct watch_target watch_target_copy(const struct watch_target *t);
 
 /* As things stand: what is PENDING counts as if nobody spoke any more. */
 enum watch_verdict watch_verdict_of(struct watch *w, const struct watch_finding *f);

@@ -5,23 +5,8 @@ so: its steps are detected as soon as that is there."""
 import importlib.machinery
 import sys
 
-from .. import _sonde, _steps
+from .. import _sonde, _specs, _steps
 from . import _calls, _cells, _forwards, _optimizers, _pattern
-
-
-class _FollowedSpec(importlib.machinery.ModuleSpec):
-    """The import system says in the spec whether it is still busy with the module."""
-
-    @property
-    def _initializing(self):
-        return self.__dict__.get("_initializing", False)
-
-    @_initializing.setter
-    def _initializing(self, value):
-        self.__dict__["_initializing"] = value
-        if not value:
-            self.__class__ = importlib.machinery.ModuleSpec
-            _begin(self.name)
 
 
 def _begin(name):
@@ -30,6 +15,9 @@ def _begin(name):
             _steps.begin(_sonde, sys.modules[name])
     except Exception:  # without steps, then
         pass
+
+
+_FollowedSpec = _specs.followed(_begin)
 
 
 def _await(name):
@@ -41,7 +29,7 @@ def _await(name):
 
 
 # Our functions are of no interest in the stacks of memory events.
-for _module in (_calls.Calls, _cells, _forwards, _optimizers, _pattern.Pattern, _steps):
+for _module in (_calls.Calls, _cells, _forwards, _optimizers, _pattern.Pattern, _specs, _steps):
     for _function in list(vars(_module).values()):
         if hasattr(_function, "__code__"):
             _sonde.hide_file(_function.__code__.co_filename)
