@@ -115,6 +115,9 @@ struct consumer_ops {
 	bool (*is_flushing)(void *state);
 	/* Are finished files still being brought into their last form? The session waits for it. */
 	bool (*is_amending)(void *state);
+	/* Must nothing of the recording be dropped right now to keep it as short as was asked for? Not
+	 * for long: it grows meanwhile. */
+	bool (*is_holding)(void *state);
 	void (*add_losses)(void *state, struct consumer_losses *total); /* after a flush */
 
 	/* The launched process waits for its files, longer than people expect. Comes several times

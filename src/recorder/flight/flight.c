@@ -56,6 +56,7 @@ struct flight {
 	struct step_count count;
 	uint64_t moved_ns; /* when a step began, or a device did something */
 	bool hangs;
+	bool holds; /* nothing is to be dropped now */
 	bool said;
 };
 
@@ -117,15 +118,23 @@ static void on_record(void *arg, uint32_t proc, uint32_t tid, const struct rec *
 	}
 }
 
+/* Has nothing moved for so long? */
+static bool is_still(const struct flight *f, uint64_t now_ns, uint64_t ns)
+{
+	return f->page->record.hang_s && f->count.step > WORTH_STEPS && f->moved_ns &&
+	       now_ns > f->moved_ns + ns;
+}
+
 static void check_hang(struct flight *f, uint64_t now_ns)
 {
-	uint32_t hang_s = f->page->record.hang_s;
-	bool stands = hang_s && f->count.step > WORTH_STEPS && f->moved_ns &&
-		      now_ns > f->moved_ns + hang_s * NS_PER_S;
+	uint64_t hang_ns = f->page->record.hang_s * NS_PER_S;
+	bool hangs = is_still(f, now_ns, hang_ns);
 
-	if (stands && !f->hangs && !f->wanted)
+	if (hangs && !f->hangs && !f->wanted)
 		f->wanted = REASON_HANG;
-	f->hangs = stands;
+	f->hangs = hangs;
+	/* What came before the hang is still there when that is certain. */
+	f->holds = f->wanted || (!hangs && is_still(f, now_ns, hang_ns / 4));
 }
 
 /* --- copies --- */
@@ -274,6 +283,13 @@ static bool is_copying(void *state)
 	return ((struct flight *)state)->pid != 0;
 }
 
+static bool is_holding(void *state)
+{
+	const struct flight *f = state;
+
+	return f->holds || f->pid;
+}
+
 static void report(void *state, const struct consumer_report *now)
 {
 	struct flight *f = state;
@@ -299,5 +315,6 @@ const struct consumer_ops flight_consumer = {
 	.close = close_flight,
 	.tick = tick,
 	.is_amending = is_copying,
+	.is_holding = is_holding,
 	.report = report,
 };

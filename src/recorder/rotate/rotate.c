@@ -182,7 +182,7 @@ static void end(struct rotate *r, int status)
 	r->start_at = least > full ? least : full;
 }
 
-void rotate_tick(struct rotate *r)
+void rotate_tick(struct rotate *r, bool hold)
 {
 	int status = -1;
 
@@ -194,7 +194,7 @@ void rotate_tick(struct rotate *r)
 			end(r, status);
 	} else if (recording_bytes(r->out) >= r->start_at) {
 		begin(r, 0);
-	} else if (r->keep_ns && clock_mono_ns() >= r->again_ns) {
+	} else if (r->keep_ns && !hold && clock_mono_ns() >= r->again_ns) {
 		begin(r, clock_mono_ns() - r->keep_ns);
 	}
 }

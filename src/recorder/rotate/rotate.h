@@ -23,8 +23,8 @@ struct rotate *rotate_new(const char *path, struct recording_writer *out,
 			  const struct consumers *all);
 void rotate_free(struct rotate *r); /* r may be NULL, here and below */
 
-/* Begins, or ends, what is due; cheap if nothing is. */
-void rotate_tick(struct rotate *r);
+/* Begins, or ends, what is due; cheap if nothing is. hold: nothing goes for its age. */
+void rotate_tick(struct rotate *r, bool hold);
 /* Is there something to do, or being done? */
 bool rotate_is_due(const struct rotate *r);
 /* Gives up for now and removes the new file; false: there was none. */

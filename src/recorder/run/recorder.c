@@ -337,7 +337,7 @@ bool recorder_run_once(struct recorder *rec)
 	}
 	poll_consumers(rec, n > 0);
 	end_processes(rec);
-	rotate_tick(rec->rotate);
+	rotate_tick(rec->rotate, consumers_any(&rec->consumers, is_holding));
 	consumers_call(&rec->consumers, tick, now);
 	return n > 0;
 }
