@@ -124,16 +124,16 @@ const byteTicks = (most, count) => {
   return out;
 };
 const timeTicks = (from, to, count) => {
-  const span = Math.max(to - from, 1);
-  let step = Math.pow(10, Math.floor(Math.log10(span / count)));
-  for (const f of [1, 2, 5, 10]) if (span / (step * f) <= count) { step *= f; break; }
+  const span = Math.max(to - from, 1), unit = to < 600e9 ? 1 : to < 36000e9 ? 60e9 : 3600e9;
+  let step = unit * Math.pow(10, Math.max(unit > 1 ? 0 : -Infinity, Math.floor(Math.log10(span / unit / count))));
+  for (const f of [1, 2, 5, 10]) if (span / (step * f) <= count || f === 10) { step *= f; break; }
   const out = [];
   for (let v = Math.ceil(from / step) * step; v <= to; v += step) out.push(v);
   return out;
 };
 // All ticks of an axis in one unit.
 const timeTick = (v, span) => {
-  const [, unit, scale] = TIMES.find(([below]) => Math.abs(span) < below * 2) || TIMES[5];
+  const [, unit, scale] = TIMES.find(([below], i) => Math.abs(span) < below * (i > 2 ? 10 : 2)) || TIMES[5];
   return `${parseFloat((v / scale).toPrecision(6))} ${unit}`;
 };
 

@@ -135,7 +135,7 @@ class BlockMap {
     if (!site) return colours.rest;
     const name = this.memory.group(this.state.by, site - 1), bands = this.memory.bands(this.state.by, this.state.scope);
     const i = bands.findIndex((b) => b.name === name);
-    return i < 0 ? colours.rest : colours.bands[i % 12];
+    return i < 0 || name.startsWith("(no ") ? colours.rest : colours.bands[i % 12];
   }
 
   drawBlocks(g, a, data) {

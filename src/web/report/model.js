@@ -235,11 +235,12 @@ class Memory {
     return this.bandCache.get(key);
   }
 
-  // The bucket of a range in which most is held.
+  // The bucket of a range in which most is held; of equal ones that in which most is used.
   highest(scope, from, to) {
-    const most = this.level(scope, "most");
+    const most = this.level(scope, "most"), free = this.bands("owner", scope).find((b) => b.free);
     let best = from;
-    for (let b = from; b <= to; b++) if (most[b] > most[best]) best = b;
+    for (let b = from; b <= to; b++)
+      if (most[b] > most[best] || (free && most[b] === most[best] && free.series[b] < free.series[best])) best = b;
     return best;
   }
 

@@ -12,7 +12,8 @@ class OverTime {
   }
 
   get bands() { return this.memory.bands(this.state.by, this.state.scope); }
-  colour(band, i) { return band.free ? colours.free : band.rest ? colours.rest : colours.bands[i % 12]; }
+  // What belongs to nothing that was asked for is grey; so are those that are too small.
+  colour(band, i) { return band.free ? colours.free : band.rest || band.name.startsWith("(no ") ? colours.rest : colours.bands[i % 12]; }
 
   area(w, h) { return { left: 62, right: w - 8, top: 22, bottom: h - 38 }; }
   nsAt(x) {

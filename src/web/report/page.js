@@ -56,7 +56,7 @@ class State {
   }
   momentWords() {
     const m = this.moment(), [from, to] = this.view(), at = timeText(m.to * this.memory.bucketNs, 5);
-    const words = { peak: `at the peak, ${timeText(this.scope >= 0 ? this.memory.model.scopes[this.scope].peak_ns : m.to * this.memory.bucketNs, 5)} after the start`,
+    const words = { peak: this.scope < 0 ? "of each device at its peak" : `at the peak, ${timeText(this.memory.model.scopes[this.scope].peak_ns, 5)} after the start`,
       end: "left at the end", at: `${at} after the start`, allocated: `allocated from ${timeText(from, 5)} to ${timeText(to, 5)}`,
       growth: `more at ${timeText(to, 5)} than at ${timeText(from, 5)}` };
     return words[m.kind];

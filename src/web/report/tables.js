@@ -34,7 +34,6 @@ class Table {
 
   set(rows) {
     this.rows = rows;
-    for (const r of rows) r.text = null;
     this.arrange();
   }
 
@@ -53,12 +52,11 @@ class Table {
   arrange() {
     const column = this.columns[this.order], sign = this.down ? -1 : 1;
     this.list = this.wanted ? this.rows.filter((r) => this.textOf(r).includes(this.wanted)) : this.rows.slice();
-    const value = new Map(this.list.map((r) => [r, column.of(r)]));
-    if (!this.options.fixed || this.sorted)
-      this.list.sort((p, q) => {
-        const a = value.get(p), b = value.get(q);
-        return a < b ? -sign : a > b ? sign : 0;
-      });
+    if (!this.options.fixed || this.sorted) {
+      const value = this.list.map((r) => column.of(r)), list = this.list;
+      const order = Uint32Array.from(list.keys()).sort((p, q) => (value[p] < value[q] ? -sign : value[p] > value[q] ? sign : p - q));
+      this.list = Array.from(order, (i) => list[i]);
+    }
     this.sorted = true;
     this.headCells.forEach((c, i) => {
       c.setAttribute("aria-sort", i === this.order ? (this.down ? "descending" : "ascending") : "none");
