@@ -224,8 +224,7 @@ TEST(chrome_trace, every_kind_of_event)
 		"{\"name\":\"b\",\"ph\":\"B\",\"ts\":1234.567,\"cat\":\"c\",\"pid\":1,\"tid\":2}",
 		"{\"name\":\"b\",\"ph\":\"E\",\"ts\":-1.500,\"pid\":1,\"tid\":2}",
 		"{\"name\":\"x\",\"ph\":\"X\",\"ts\":0.000,\"dur\":0.042,\"cat\":\"kernel\",",
-		"{\"name\":\"i\",\"ph\":\"i\",\"ts\":1.000,\"s\":\"t\",\"cat\":\"cpu_instant_"
-		"event\",\"pid\":",
+		"\"ph\":\"i\",\"ts\":1.000,\"s\":\"t\",\"cat\":\"cpu_instant_event\",",
 		"{\"name\":\"npu_aicore_usage_rate\",\"ph\":\"C\",\"ts\":0.005,\"pid\":1000000000,",
 		"\"tid\":0,\"id\":\"3\",\"args\":{\"a\":137438953472,\"b\":-0.25,\"e\":-92233720",
 		"{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":1,\"tid\":2,\"args\":{\"a\":",

@@ -62,19 +62,21 @@ TEST(mem_asked, settings_of_a_process_leave_the_machine_alone)
 static void tell_gpu(struct mem_asked *a, uint16_t device, uint32_t error, uint8_t flags,
 		     const char *text, size_t len)
 {
-	struct {
-		struct rec_gpu r;
-		char text[256];
-	} g = {.r = {.head = {.type = REC_GPU},
-		     .total_bytes = 10u << 20,
-		     .device = device,
-		     .error = error,
-		     .flags = flags,
-		     .len = (uint16_t)len}};
+	union {
+		char bytes[sizeof(struct rec_gpu) + 256];
+		uint64_t aligned;
+	} room = {{0}};
+	struct rec_gpu *r = (struct rec_gpu *)(void *)&room;
 
-	g.r.head.size = (uint16_t)(sizeof(g.r) + (len + 7) / 8 * 8);
-	memcpy(g.text, text, len);
-	mem_asked_gpu(a, &g.r);
+	r->head.type = REC_GPU;
+	r->head.size = (uint16_t)(sizeof(*r) + (len + 7) / 8 * 8);
+	r->total_bytes = 10u << 20;
+	r->device = device;
+	r->error = error;
+	r->flags = flags;
+	r->len = (uint16_t)len;
+	memcpy(r->text, text, len);
+	mem_asked_gpu(a, r);
 }
 
 TEST(mem_asked, keeps_every_gpu_once)
