@@ -74,6 +74,13 @@ static void add_title(struct page *r, const char *path)
 	buf_add(&r->title, from, (size_t)(end - from));
 }
 
+/* What `sonde record` has sampled beside the memory. Dumps have none. */
+static void add_recorded_stacks(struct page *r, const char *recording, const char *path)
+{
+	r->written.profiles += profiles_add_recording(r->profiles, r->written.profiles, recording,
+						      path, r->o.choice, &r->tree, NULL) == 0;
+}
+
 static int add_memory(struct page *r, const char *path, struct err *err)
 {
 	struct answers a;
@@ -96,6 +103,7 @@ static int add_memory(struct page *r, const char *path, struct err *err)
 		json_array_append_new(r->memory, one);
 		r->written.rows += a.pictures->base.blocks->rows;
 		r->written.memories++;
+		add_recorded_stacks(r, buf_str(&a.path), path);
 	}
 	answers_release(&a);
 	free(prefix);

@@ -2,6 +2,8 @@
 """sonde record: memory, what devices execute, steps, stacks and counters in one recording that all commands
 read."""
 
+import base64
+import gzip
 import json
 import os
 import pathlib
@@ -127,6 +129,20 @@ def test_stacks_and_counters(build, tmp_path):
     begun = [e for e in main if e["ph"] == "B"]
     assert len(begun) == sum(e["ph"] == "E" for e in main), "every call has an end"
     assert any("cpu_mem" in name for name in tracks)
+    check_stacks_in_report(build, tmp_path, recording)
+
+
+def check_stacks_in_report(build, tmp_path, recording):
+    """A report has the same stacks; a redacted one has none of their names."""
+    page = tmp_path / "report.html"
+    for redact in ([], ["--redact"]):
+        words = [build / "bin/sonde", "report", *redact, "-o", page, recording]
+        subprocess.run(words, env=clean_env(tmp_path), check=True, capture_output=True, timeout=60)
+        data = re.search(r'id="data">([^<]*)</script>', page.read_text()).group(1)
+        text = gzip.decompress(base64.b64decode(data))
+        for name in (b"train_step", b"fetch_batch", b"feeder"):
+            assert (name in text) == (not redact), name
+        assert text.count(b'"unit": "ns"') + text.count(b'"unit":"ns"') == 1
 
 
 def steps_of(got):
