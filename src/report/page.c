@@ -215,7 +215,14 @@ int page_add(struct page *r, const char *path, struct err *err)
 		return add_activities(r, path, err);
 	if (!is_dump_file(path) && profile_input_of(path))
 		return add_profile(r, path, err);
-	return add_memory(r, path, err);
+	int status = add_memory(r, path, err);
+	if (status == -EINVAL && !is_dump_file(path))
+		err_set(err, status,
+			"'%s' is nothing that a report shows: no recording or dump of memory, no "
+			"file "
+			"of activities, no profile (collapsed text, speedscope, a Chrome trace)",
+			path);
+	return status;
 }
 
 /* --- writing --- */

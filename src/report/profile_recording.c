@@ -38,6 +38,7 @@ struct sampled {
 	size_t nthreads, cap_threads;
 	struct hmap thread_of; /* process and thread to struct thread */
 	struct hmap rank_of; /* process */
+	uint64_t newest_ns; /* of all samples: what has not ended went on until then */
 };
 
 static struct thread *thread_of(struct sampled *s, uint32_t pid, uint32_t tid)
@@ -74,17 +75,23 @@ static void on_frame(struct sampled *s, const struct rec_frame *r)
 	};
 }
 
+/* A call that was seen at least once is there, however short. */
+static void spend(struct thread *t, uint64_t until_ns)
+{
+	uint64_t before = t->frame ? hmap_get(&t->spent, t->frame) : 0;
+	uint64_t ns = until_ns > t->since_ns ? until_ns - t->since_ns : 1;
+
+	if (t->frame)
+		hmap_put(&t->spent, t->frame, (before == HMAP_NONE ? 0 : before) + ns);
+}
+
 static void on_sample(struct sampled *s, const struct rec_sample *r)
 {
 	struct thread *t = thread_of(s, r->pid, r->tid);
 	uint64_t ns = r->head.time_ns;
 
-	if (t->frame && ns > t->since_ns) {
-		uint64_t before = hmap_get(&t->spent, t->frame);
-
-		hmap_put(&t->spent, t->frame,
-			 (before == HMAP_NONE ? 0 : before) + (ns - t->since_ns));
-	}
+	spend(t, ns);
+	s->newest_ns = ns > s->newest_ns ? ns : s->newest_ns;
 	t->frame = r->frame;
 	t->since_ns = ns;
 }
@@ -131,10 +138,11 @@ static uint32_t add_root(struct stacks_read *out, const struct sampled *s, const
 			 &(struct profile_frame){.name = name, .file = ""});
 }
 
-static void add_thread(struct stacks_read *out, const struct sampled *s, const struct thread *t)
+static void add_thread(struct stacks_read *out, const struct sampled *s, struct thread *t)
 {
 	uint64_t key, ns;
 
+	spend(t, s->newest_ns);
 	if (!t->spent.count || !input_is_chosen(s->choice, t->pid))
 		return;
 	uint32_t root = add_root(out, s, t);
