@@ -167,8 +167,22 @@ def test_some_of_it(build, tmp_path):
 def test_the_answer_names_a_leak(build, tmp_path):
     got = Recorded(build, tmp_path, simtrain(build, "--steps", "8", "--fault", "leak"))
     assert "loses 1.00 MiB of device 0 in every step" in got.said
-    assert f"sonde timeline {got.dir}" in got.said
+    assert f"sonde report {got.dir}" in got.said
     assert len(got.said.splitlines()) < 8
+
+
+def test_a_job_without_a_device_and_without_python(build, tmp_path):
+    """It says in words that there is nothing, not how many events are lost; questions are for what is there."""
+    got = Recorded(build, tmp_path, ["/bin/true"])
+    assert "events recorded" not in got.said and "no memory of a device was recorded" in got.said
+    assert f"nothing but counters of the machine is in the recording: sonde timeline {got.dir}" in got.said
+    assert "sonde mem" not in got.said
+    log = tmp_path / "log"
+    with log.open("w") as file:
+        words = [build / "bin/sonde", "record", "-o", tmp_path / "killed", "--", "sh", "-c", "kill -9 $$"]
+        subprocess.run(words, env=got.env, stderr=file, timeout=60)
+    (killed,) = (tmp_path / "killed").glob("recording_*")
+    assert str(killed) in log.read_text(), "a log says where the recording is, whatever happens"
 
 
 def test_it_becomes_the_job(build, tmp_path):

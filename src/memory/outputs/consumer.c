@@ -308,6 +308,17 @@ static void add_unrecorded(const struct report *r, unsigned long long n, struct 
 	buf_add_char(text, ')');
 }
 
+/* `sonde record`, of a job without a device: the others tell what they have. */
+static void say_no_memory(const struct report *r, struct buf *text)
+{
+	if (atomic_load(&r->page->want) & WANT_ALLOC)
+		buf_add_str(text, "sonde record: no memory of a device was recorded: the job has "
+				  "used none. For memory of the host: sonde record --device=cpu\n");
+	if (text->len)
+		session_say(r->page, r->terminal, text, false);
+	buf_release(text);
+}
+
 /* The last line of a recorded job: how much there is, where, and what to do with it. */
 static void report_close(struct report *r, const struct consumer_report *now,
 			 const struct outputs *o)
@@ -331,6 +342,10 @@ static void report_close(struct report *r, const struct consumer_report *now,
 			 r->dir);
 		session_say(r->page, r->terminal, &text, true);
 		buf_release(&text);
+		return;
+	}
+	if (r->page->record.on && !now->events && !now->running && !lost && !rows && !unrecorded) {
+		say_no_memory(r, &text);
 		return;
 	}
 	buf_addf(&text, "%s%llu events recorded%s, ",
