@@ -167,6 +167,7 @@ def test_some_of_it(build, tmp_path):
 def test_the_answer_names_a_leak(build, tmp_path):
     got = Recorded(build, tmp_path, simtrain(build, "--steps", "8", "--fault", "leak"))
     assert "loses 1.00 MiB of device 0 in every step" in got.said
+    assert "without a call stack" in got.said and "with --call-stack=python" in got.said
     assert f"sonde report {got.dir}" in got.said
     assert len(got.said.splitlines()) < 8
 
@@ -183,6 +184,21 @@ def test_a_job_without_a_device_and_without_python(build, tmp_path):
         subprocess.run(words, env=got.env, stderr=file, timeout=60)
     (killed,) = (tmp_path / "killed").glob("recording_*")
     assert str(killed) in log.read_text(), "a log says where the recording is, whatever happens"
+
+
+def test_one_recording_in_another(build, tmp_path):
+    """The outer one is told about, and `sonde timeline` says that a directory has several."""
+    inner = [build / "bin/sonde", "record", "-q", "-o", tmp_path / "rec", "--only", "counters", "--", "/bin/true"]
+    words = [build / "bin/sonde", "record", "-o", tmp_path / "rec", "--", "sh", "-c", 'unset SONDE_SESSION; "$@"; :', "x"]
+    subprocess.run([*words, *inner], env=clean_env(tmp_path), check=True, timeout=60)
+    wait_until(lambda: len(list((tmp_path / "rec").glob("recording_*/events.sonde"))) == 2, "both recordings")
+    words = [build / "bin/sonde", "timeline", "-o", tmp_path / "t", tmp_path / "rec"]
+    r = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    assert "has 2 recordings, and all of them are shown" in r.stderr, r.stderr
+    words = [build / "bin/sonde", "record", "-o", tmp_path / "b", "--", "/bin/true"]
+    env = clean_env(tmp_path, SONDE_SESSION=tmp_path / "rec")
+    r = subprocess.run(words, env=env, capture_output=True, text=True, timeout=60)
+    assert f"is recorded into {tmp_path / 'rec'} already" in r.stderr
 
 
 def test_it_becomes_the_job(build, tmp_path):

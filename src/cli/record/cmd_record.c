@@ -94,6 +94,12 @@ static int run_program(struct launch *l)
 	if (r < 0)
 		return command_fail(l->cmd, &err,
 				    r == -ENOENT ? EXIT_NOT_FOUND : EXIT_NOT_EXECUTABLE);
+	if (getenv(SESSION_ENV) && !l->o.mem.quiet)
+		fprintf(stderr,
+			"%s: this is recorded into %.300s already; from here on that recording has "
+			"no "
+			"memory and no kernels\n",
+			l->cmd->spec.name, getenv(SESSION_ENV));
 	r = launch_recording(&l->o.mem.config, &l->record, &l->dir, &err);
 	if (r == 0)
 		r = set_libraries(l, &err);

@@ -256,6 +256,8 @@ static bool report_save(const struct report *r, struct buf *text)
 	return result == 0;
 }
 
+#define WITHOUT_STACK "without a call stack" /* what analyses say */
+
 /* The first paragraph; the file has all of it. */
 static void keep_finding(struct report *r, const char *text)
 {
@@ -370,6 +372,10 @@ static void report_close(struct report *r, const struct consumer_report *now,
 	bool empty = !now->events || (asked.gpu.known && !o->rows && !o->silent);
 	if (r->page->record.on) {
 		buf_addf(&text, ".\n%s", r->finding); /* the other consumers go on */
+		if (strstr(r->finding, WITHOUT_STACK))
+			buf_add_str(&text,
+				    "sonde record: with --call-stack=python (or c, for C and "
+				    "C++) it would name the line.\n");
 	} else if (empty && !now->running && unrecorded) {
 		buf_addf(&text, ", in %s\n", r->dir);
 	} else if (empty && !now->running) {
