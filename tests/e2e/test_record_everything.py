@@ -166,6 +166,12 @@ def test_some_of_it(build, tmp_path):
 
 def test_the_answer_names_a_leak(build, tmp_path):
     got = Recorded(build, tmp_path, simtrain(build, "--steps", "8", "--fault", "leak"))
+    # a second run into the same directory: a report is about one of them, memory and kernels alike
+    words = [build / "bin/sonde", "record", "-q", "--mspti", build / "sim/libmspti.so", "-o", got.out, "--"]
+    subprocess.run([*words, *simtrain(build, "--steps", "8")], env=got.env, check=True, capture_output=True, timeout=60)
+    got.ask("report", "-o", tmp_path / "r.html", got.out)
+    data = re.search(r'id="data">([^<]*)</script>', (tmp_path / "r.html").read_text()).group(1)
+    assert b"activities of 1 process" in gzip.decompress(base64.b64decode(data))
     assert "loses 1.00 MiB of device 0 in every step" in got.said
     assert "without a call stack" in got.said and "with --call-stack=python" in got.said
     assert f"sonde report {got.dir}" in got.said
