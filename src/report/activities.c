@@ -280,11 +280,12 @@ static int add_files(json_t *list, unsigned number, const char *path, struct pac
 		json_t *kernels = json_array();
 
 		activity_sum_finish(&sum);
-		for (size_t i = 0; i < sum.nnames && i < MOST_KERNELS; i++) {
+		for (size_t i = 0; i < sum.nnames && json_array_size(kernels) < MOST_KERNELS; i++) {
 			const struct sum_name *n = &sum.names[i];
 
-			add_kernel(kernels, pack, n->name,
-				   sum_is_work(n) ? part_of_name(n) : "host",
+			if (!sum_is_work(n)) /* calls and marks of the host are no kernels */
+				continue;
+			add_kernel(kernels, pack, n->name, part_of_name(n),
 				   (const uint64_t[]){n->calls, n->total_ns, sum_p99_ns(n),
 						      n->max_ns});
 		}

@@ -13,6 +13,7 @@
 #include "base/fs.h"
 #include "base/mem.h"
 #include "formats/json_value.h"
+#include "recorder/session.h"
 #include "report/activities.h"
 #include "report/html.h"
 #include "report/memory/answers.h"
@@ -74,7 +75,15 @@ static void add_title(struct page *r, const char *path)
 	buf_add(&r->title, from, (size_t)(end - from));
 }
 
-static int add_memory(struct page *r, const char *path, struct err *err)
+/* What `sonde record` has sampled beside the memory. Dumps have none. */
+static void add_recorded_stacks(struct page *r, const char *recording, const char *path)
+{
+	r->written.profiles += profiles_add_recording(r->profiles, r->written.profiles, recording,
+						      path, r->o.choice, &r->tree, NULL) == 0;
+}
+
+/* Adds to `from` (may be NULL) what was read: of several recordings the newest. */
+static int add_memory(struct page *r, const char *path, struct buf *from, struct err *err)
 {
 	struct answers a;
 	char *prefix = xasprintf("m%u.", r->written.memories);
@@ -96,6 +105,9 @@ static int add_memory(struct page *r, const char *path, struct err *err)
 		json_array_append_new(r->memory, one);
 		r->written.rows += a.pictures->base.blocks->rows;
 		r->written.memories++;
+		add_recorded_stacks(r, buf_str(&a.path), path);
+		if (from)
+			buf_add(from, a.path.data, a.path.len);
 	}
 	answers_release(&a);
 	free(prefix);
@@ -163,17 +175,28 @@ static unsigned count_all(const struct page *r)
 	return r->written.memories + r->written.activities + r->written.profiles;
 }
 
+/* Kernels of `sonde record` are those of the run whose memory is shown, not of all runs beside it. */
+static bool is_of_record(const char *recording)
+{
+	struct control_page page;
+
+	return session_read(recording, &page, NULL) == 0 && page.record.on;
+}
+
 /* Everything of a directory; what it has none of is no error. */
 static int add_directory(struct page *r, const char *path, struct err *err)
 {
 	unsigned before = count_all(r);
 	struct dirent **found = NULL;
 	struct err memory = {0}, activity = {0};
-	int status = add_memory(r, path, &memory);
+	struct buf from = {0};
+	int status = add_memory(r, path, &from, &memory);
 
 	if (status < 0 && status != -ENOENT)
 		return err_set(err, memory.code, "%s", memory.text);
-	(void)add_activities(r, path, &activity);
+	bool one = from.len && is_of_record(buf_str(&from));
+	(void)add_activities(r, one ? buf_str(&from) : path, &activity);
+	buf_release(&from);
 	int n = scandir(path, &found, is_profile_name, alphasort);
 	for (int i = 0; i < n; i++) {
 		char *file = xasprintf("%s/%s", path, found[i]->d_name);
@@ -207,7 +230,14 @@ int page_add(struct page *r, const char *path, struct err *err)
 		return add_activities(r, path, err);
 	if (!is_dump_file(path) && profile_input_of(path))
 		return add_profile(r, path, err);
-	return add_memory(r, path, err);
+	int status = add_memory(r, path, NULL, err);
+	if (status == -EINVAL && !is_dump_file(path))
+		err_set(err, status,
+			"'%s' is nothing that a report shows: no recording or dump of memory, no "
+			"file of activities, no profile (collapsed text, speedscope, a Chrome "
+			"trace)",
+			path);
+	return status;
 }
 
 /* --- writing --- */

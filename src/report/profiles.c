@@ -330,6 +330,18 @@ int profiles_add(json_t *list, unsigned number, const char *path, struct tree *t
 	return r;
 }
 
+int profiles_add_recording(json_t *list, unsigned number, const char *path, const char *title,
+			   const struct input_choice *choice, struct tree *t, struct err *err)
+{
+	struct stacks_read s = {.tree = t};
+	int r = profile_read_recording(&s, path, choice, err);
+
+	if (r == 0)
+		put_profile(list, number, title, &s);
+	hmap_release(&s.own);
+	return r;
+}
+
 /* --- as a picture alone --- */
 
 static void fill_profile(const struct stacks_read *s, struct profile *p)

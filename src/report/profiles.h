@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
  * Profiles of stacks as a part of the model: collapsed text, speedscope's JSON, Chrome traces of
- * `sonde stack` and of others. Every byte is foreign.
+ * `sonde stack` and of others, recordings of `sonde record`. Every byte is foreign.
  */
 #ifndef SONDE_REPORT_PROFILES_H
 #define SONDE_REPORT_PROFILES_H
@@ -10,6 +10,7 @@
 
 #include "base/containers/hmap.h"
 #include "base/err.h"
+#include "memory/input/input.h"
 #include "report/tree.h"
 
 enum profile_input {
@@ -38,10 +39,16 @@ uint32_t stacks_read_frame(struct stacks_read *s, uint32_t parent, const char *n
 int profile_read_collapsed(struct stacks_read *s, const char *text, size_t len, struct err *err);
 int profile_read_speedscope(struct stacks_read *s, const char *text, size_t len, struct err *err);
 int profile_read_chrome(struct stacks_read *s, const char *path, struct err *err);
+/* The stacks in a recording of `sonde record`; -ENOENT: there are none. */
+int profile_read_recording(struct stacks_read *s, const char *path,
+			   const struct input_choice *choice, struct err *err);
 
 /* A flame graph as a picture of its own (SVG). */
 int profiles_write_svg(const char *path, const char *output, struct err *err);
 /* Adds the profile to the list. */
 int profiles_add(json_t *list, unsigned number, const char *path, struct tree *t, struct err *err);
+/* The same of a recording, which people call `title`. */
+int profiles_add_recording(json_t *list, unsigned number, const char *path, const char *title,
+			   const struct input_choice *choice, struct tree *t, struct err *err);
 
 #endif

@@ -13,12 +13,14 @@
 #include "base/fs.h"
 #include "base/mem.h"
 #include "formats/clock_file.h"
+#include "memory/input/recording_path.h"
 #include "timeline/clocks.h"
 #include "timeline/sources.h"
 #include "timeline/timeline_impl.h"
 #include "wire/control_page.h"
 
 #define DEPTH_MAX 8
+#define RECORDER_WAIT_S 2 /* of a job that has ended: it finishes its files */
 
 static bool ends_with(const char *text, const char *end)
 {
@@ -150,6 +152,15 @@ void source_files_release(struct source_files *f)
 	*f = (struct source_files){0};
 }
 
+static void wait_for_recorder(const char *file)
+{
+	const char *slash = strrchr(file, '/');
+	char *dir = slash ? xstrndup(file, (size_t)(slash - file)) : xstrdup(".");
+
+	(void)recording_wait(dir, RECORDER_WAIT_S);
+	free(dir);
+}
+
 static int read_found(struct timeline *t, const char *given, const struct source_file *f,
 		      struct buf *notes, struct err *err)
 {
@@ -165,6 +176,7 @@ static int read_found(struct timeline *t, const char *given, const struct source
 	case SOURCE_CLOCKS:
 		return 0; /* it was read before all others */
 	default:
+		wait_for_recorder(f->path);
 		r = timeline_read_memory(t, &s, notes, err);
 		if (r == 0 && ends_with(f->path, "/" SESSION_RECORDING))
 			r = timeline_read_recorded(t, &s, notes, err);
@@ -174,12 +186,27 @@ static int read_found(struct timeline *t, const char *given, const struct source
 	}
 }
 
+/* Hosts of one job, or runs one after the other: only the reader knows. */
+static void note_several(const char *path, const struct source_files *f, struct buf *notes)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < f->n; i++)
+		n += ends_with(f->list[i].path, "/" SESSION_RECORDING);
+	if (n > 1)
+		buf_addf(notes,
+			 "'%s' has %zu recordings, and all of them are shown: name one to see it "
+			 "alone.\n",
+			 path, n);
+}
+
 int timeline_read(struct timeline *t, const struct timeline_source *s, struct buf *notes,
 		  struct err *err)
 {
 	struct source_files found = {0};
 	int r = source_files_find(&found, s->path, err);
 
+	note_several(s->path, &found, notes);
 	for (size_t i = 0; i < found.n && r == 0; i++)
 		r = read_found(t, s->host, &found.list[i], notes, err);
 	source_files_release(&found);

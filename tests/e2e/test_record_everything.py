@@ -2,6 +2,8 @@
 """sonde record: memory, what devices execute, steps, stacks and counters in one recording that all commands
 read."""
 
+import base64
+import gzip
 import json
 import os
 import pathlib
@@ -127,6 +129,20 @@ def test_stacks_and_counters(build, tmp_path):
     begun = [e for e in main if e["ph"] == "B"]
     assert len(begun) == sum(e["ph"] == "E" for e in main), "every call has an end"
     assert any("cpu_mem" in name for name in tracks)
+    check_stacks_in_report(build, tmp_path, recording)
+
+
+def check_stacks_in_report(build, tmp_path, recording):
+    """A report has the same stacks; a redacted one has none of their names."""
+    page = tmp_path / "report.html"
+    for redact in ([], ["--redact"]):
+        words = [build / "bin/sonde", "report", *redact, "-o", page, recording]
+        subprocess.run(words, env=clean_env(tmp_path), check=True, capture_output=True, timeout=60)
+        data = re.search(r'id="data">([^<]*)</script>', page.read_text()).group(1)
+        text = gzip.decompress(base64.b64decode(data))
+        for name in (b"train_step", b"fetch_batch", b"feeder"):
+            assert (name in text) == (not redact), name
+        assert text.count(b'"unit": "ns"') + text.count(b'"unit":"ns"') == 1
 
 
 def steps_of(got):
@@ -152,9 +168,45 @@ def test_some_of_it(build, tmp_path):
 
 def test_the_answer_names_a_leak(build, tmp_path):
     got = Recorded(build, tmp_path, simtrain(build, "--steps", "8", "--fault", "leak"))
+    # a second run into the same directory: a report is about one of them, memory and kernels alike
+    words = [build / "bin/sonde", "record", "-q", "--mspti", build / "sim/libmspti.so", "-o", got.out, "--"]
+    subprocess.run([*words, *simtrain(build, "--steps", "8")], env=got.env, check=True, capture_output=True, timeout=60)
+    got.ask("report", "-o", tmp_path / "r.html", got.out)
+    data = re.search(r'id="data">([^<]*)</script>', (tmp_path / "r.html").read_text()).group(1)
+    assert b"activities of 1 process" in gzip.decompress(base64.b64decode(data))
     assert "loses 1.00 MiB of device 0 in every step" in got.said
-    assert f"sonde timeline {got.dir}" in got.said
+    assert "without a call stack" in got.said and "with --call-stack=python" in got.said
+    assert f"sonde report {got.dir}" in got.said
     assert len(got.said.splitlines()) < 8
+
+
+def test_a_job_without_a_device_and_without_python(build, tmp_path):
+    """It says in words that there is nothing, not how many events are lost; questions are for what is there."""
+    got = Recorded(build, tmp_path, ["/bin/true"])
+    assert "events recorded" not in got.said and "no memory of a device was recorded" in got.said
+    assert f"nothing but counters of the machine is in the recording: sonde timeline {got.dir}" in got.said
+    assert "sonde mem" not in got.said
+    log = tmp_path / "log"
+    with log.open("w") as file:
+        words = [build / "bin/sonde", "record", "-o", tmp_path / "killed", "--", "sh", "-c", "kill -9 $$"]
+        subprocess.run(words, env=got.env, stderr=file, timeout=60)
+    (killed,) = (tmp_path / "killed").glob("recording_*")
+    assert str(killed) in log.read_text(), "a log says where the recording is, whatever happens"
+
+
+def test_one_recording_in_another(build, tmp_path):
+    """The outer one is told about, and `sonde timeline` says that a directory has several."""
+    inner = [build / "bin/sonde", "record", "-q", "-o", tmp_path / "rec", "--only", "counters", "--", "/bin/true"]
+    words = [build / "bin/sonde", "record", "-o", tmp_path / "rec", "--", "sh", "-c", 'unset SONDE_SESSION; "$@"; :', "x"]
+    subprocess.run([*words, *inner], env=clean_env(tmp_path), check=True, timeout=60)
+    wait_until(lambda: len(list((tmp_path / "rec").glob("recording_*/events.sonde"))) == 2, "both recordings")
+    words = [build / "bin/sonde", "timeline", "-o", tmp_path / "t", tmp_path / "rec"]
+    r = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    assert "has 2 recordings, and all of them are shown" in r.stderr, r.stderr
+    words = [build / "bin/sonde", "record", "-o", tmp_path / "b", "--", "/bin/true"]
+    env = clean_env(tmp_path, SONDE_SESSION=tmp_path / "rec")
+    r = subprocess.run(words, env=env, capture_output=True, text=True, timeout=60)
+    assert f"is recorded into {tmp_path / 'rec'} already" in r.stderr
 
 
 def test_it_becomes_the_job(build, tmp_path):

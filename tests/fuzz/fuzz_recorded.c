@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
- * Recordings of anybody, as `sonde timeline` and `sonde activity` read what `sonde record` has put into
+ * Recordings of anybody, as `sonde timeline`, `activity` and `report` read what `sonde record` has put into
  * them: windows of activities, stacks, counters. Input: records as type (1 byte), length (1 byte), body;
  * they become one batch of a well-formed file, behind a process whose window is open. Types from 128
  * on are of no process, as samples are.
  */
+#include <errno.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +16,7 @@
 
 #include "activity/read/recording.h"
 #include "base/containers/buf.h"
+#include "report/profiles.h"
 #include "timeline/timeline.h"
 #include "wire/record.h"
 #include "wire/recording.h"
@@ -94,6 +96,24 @@ static int take(void *process, const struct activity *a)
 	return 0;
 }
 
+/* A report's flame graph of the samples. */
+static void read_profile(const char *path)
+{
+	struct pack pack;
+	struct tree tree;
+	struct stacks_read s = {.tree = &tree};
+	struct err err = {0};
+
+	pack_init(&pack, NULL);
+	tree_init(&tree, &pack);
+	int r = profile_read_recording(&s, path, NULL, &err);
+	if (r < 0 ? r != -ENOENT : !s.total)
+		abort();
+	hmap_release(&s.own);
+	tree_release(&tree);
+	pack_release(&pack);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	static const char session[] = "{\"wallMinusMono\":1700000000000000000}";
@@ -125,6 +145,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	    timeline_read_samples(t, &s, &err) < 0 ||
 	    activity_recording_read(path, ACTIVITY_ALL_PROCESSES, &ops, &texts, &err) < 0)
 		abort(); /* the file is well-formed */
+	read_profile(path);
 	(void)timeline_close(t, &counts, &err);
 	close(fd);
 	buf_release(&file);

@@ -235,12 +235,15 @@ static int say_none(const struct split_job *j, const char *dir, const struct tro
 			err, -ENOENT,
 			"no complete sonde trace%s%s was found in '%s': one is being written", of,
 			id, dir);
-	return err_set(err, -ENOENT,
-		       "no sonde trace%s%s was found in '%s': name the directory that --log-file "
-		       "of nputrace named. If it is this one, either the last step of the trace "
-		       "has not ended yet, or its first step was over before the request came: see "
-		       "'dyno status' and the job's stderr",
-		       of, id, dir);
+	return err_set(
+		err, -ENOENT,
+		"no sonde trace%s%s was found in '%s', and no recording of `sonde record` in "
+		"which a device worked: name the directory that -o of `sonde record` or "
+		"--log-file of nputrace named. If it is the latter, either the last step of the "
+		"trace "
+		"has not ended yet, or its first step was over before the request came: see "
+		"'dyno status' and the job's stderr",
+		of, id, dir);
 }
 
 /* Those of other hosts may have the number of their own daemon. */

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/mem.h"
@@ -54,7 +55,11 @@ static void say_what(struct launch *l)
 	static const char *const words[] = {"memory", "kernels", "Python stacks", "counters"};
 	struct buf what = {0};
 
-	if (l->o.mem.quiet || !isatty(STDERR_FILENO))
+	struct stat st;
+
+	/* Also into a log: a job that is killed says no more. */
+	if (l->o.mem.quiet ||
+	    (!isatty(STDERR_FILENO) && (fstat(STDERR_FILENO, &st) < 0 || !S_ISREG(st.st_mode))))
 		return;
 	for (unsigned i = 0; i < sizeof(words) / sizeof(words[0]); i++)
 		if (l->o.what & 1u << i)
@@ -89,6 +94,12 @@ static int run_program(struct launch *l)
 	if (r < 0)
 		return command_fail(l->cmd, &err,
 				    r == -ENOENT ? EXIT_NOT_FOUND : EXIT_NOT_EXECUTABLE);
+	if (getenv(SESSION_ENV) && !l->o.mem.quiet)
+		fprintf(stderr,
+			"%s: this is recorded into %.300s already; from here on that recording has "
+			"no "
+			"memory and no kernels\n",
+			l->cmd->spec.name, getenv(SESSION_ENV));
 	r = launch_recording(&l->o.mem.config, &l->record, &l->dir, &err);
 	if (r == 0)
 		r = set_libraries(l, &err);
@@ -145,7 +156,8 @@ static const char *const usage[] = {"[options] -- <program> [arguments]",
 
 static const struct args_example examples[] = {
 	{"record a training script", "sonde record -- python train.py"},
-	{"look at it", "sonde timeline sonde_recordings"},
+	{"look at it as a page", "sonde report sonde_recordings"},
+	{"look at it on one clock", "sonde timeline sonde_recordings"},
 	{"all ranks of a node", "sonde record -o run1 -- torchrun --nproc-per-node 8 train.py"},
 	{"each node of a Slurm job, into one shared directory",
 	 "srun sonde record -o /shared/run1 -- torchrun … train.py"},

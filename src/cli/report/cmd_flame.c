@@ -89,6 +89,14 @@ static int write_flame(const struct command *cmd, const char *path, void *option
 	struct err err = {0};
 	int status;
 
+	if (ends_with(o->output, ".png") || ends_with(o->output, ".pdf") ||
+	    ends_with(o->output, ".jpg")) {
+		err_set(&err, -EINVAL,
+			"'%s': it writes NAME.svg (a picture) or NAME.html (a page); a browser "
+			"prints both to PDF",
+			o->output);
+		return command_fail(cmd, &err, EXIT_USAGE);
+	}
 	if (o->at && (!svg || profile)) {
 		err_set(&err, -EINVAL,
 			"--at is for a picture of memory, -o FILE.svg: the page has every moment");

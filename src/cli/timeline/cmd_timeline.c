@@ -337,7 +337,8 @@ static int print_answer(const struct command *cmd, const struct timeline_command
 	} else {
 		err_set(&err, -ENODATA,
 			"no work of a device is in these files: --explain needs kernels, from "
-			"`dyno nputrace`, `dyno gputrace` or `dyno npu-monitor --log-file`");
+			"`sonde record`, `dyno nputrace`, `dyno gputrace` or `dyno npu-monitor "
+			"--log-file`. What is in them: sonde report, or without --explain");
 		status = command_fail(cmd, &err, EXIT_FAILED);
 	}
 	split_job_release(&job);

@@ -15,6 +15,7 @@
 
 #define BOLD "\033[1m"
 #define PLAIN "\033[0m"
+#define NO_STACK "(no call stack)"
 #define PROCESS_LINES 6 /* at most, of courses of processes */
 #define WORTH_SAYING 20 /* growth by a part of this */
 
@@ -142,15 +143,32 @@ static void say_growth(struct live *l, const struct live_view *v, struct buf *ou
 	free(list);
 }
 
+static bool has_python(struct live *l)
+{
+	const struct processes *ps = live_processes(l);
+
+	for (size_t i = 0; i < ps->n; i++)
+		if (words_is_python(ps->list[i].command))
+			return true;
+	return false;
+}
+
 static void say_most(struct live *l, const struct live_view *v, struct buf *out)
 {
 	struct live_view largest = {.by = v->by, .by_pid = v->by_pid, .pid = v->pid};
 	struct live_groups g;
 
 	live_groups(l, &largest, &g);
-	if (g.n && g.list[0].held)
-		say(out, "{} holds the most: {} of {}.\n", TEXT(g.list[0].name),
+	if (g.n && g.list[0].held) {
+		/* A pool's blocks are not freed when the process gives the device back. */
+		say(out, "{} {}: {} of {}.\n", TEXT(g.list[0].name),
+		    TEXT(live_state(l) == LIVE_RUNNING ? "holds the most" : "had the most left"),
 		    HELD(g.list[0].held, g.list[0].held_blocks), TEXT(words_pool(g.list[0].pool)));
+		if (!strcmp(g.list[0].name, NO_STACK)) {
+			words_stacks_hint(out, has_python(l));
+			buf_add_char(out, '\n');
+		}
+	}
 	live_groups_release(&g);
 }
 

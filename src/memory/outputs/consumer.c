@@ -256,6 +256,8 @@ static bool report_save(const struct report *r, struct buf *text)
 	return result == 0;
 }
 
+#define WITHOUT_STACK "without a call stack" /* what analyses say */
+
 /* The first paragraph; the file has all of it. */
 static void keep_finding(struct report *r, const char *text)
 {
@@ -308,6 +310,17 @@ static void add_unrecorded(const struct report *r, unsigned long long n, struct 
 	buf_add_char(text, ')');
 }
 
+/* `sonde record`, of a job without a device: the others tell what they have. */
+static void say_no_memory(const struct report *r, struct buf *text)
+{
+	if (atomic_load(&r->page->want) & WANT_ALLOC)
+		buf_add_str(text, "sonde record: no memory of a device was recorded: the job has "
+				  "used none. For memory of the host: sonde record --device=cpu\n");
+	if (text->len)
+		session_say(r->page, r->terminal, text, false);
+	buf_release(text);
+}
+
 /* The last line of a recorded job: how much there is, where, and what to do with it. */
 static void report_close(struct report *r, const struct consumer_report *now,
 			 const struct outputs *o)
@@ -333,6 +346,10 @@ static void report_close(struct report *r, const struct consumer_report *now,
 		buf_release(&text);
 		return;
 	}
+	if (r->page->record.on && !now->events && !now->running && !lost && !rows && !unrecorded) {
+		say_no_memory(r, &text);
+		return;
+	}
 	buf_addf(&text, "%s%llu events recorded%s, ",
 		 r->page->record.on ? "sonde record: " : TAG "Info: ",
 		 (unsigned long long)now->events, now->running ? " so far" : "");
@@ -355,6 +372,10 @@ static void report_close(struct report *r, const struct consumer_report *now,
 	bool empty = !now->events || (asked.gpu.known && !o->rows && !o->silent);
 	if (r->page->record.on) {
 		buf_addf(&text, ".\n%s", r->finding); /* the other consumers go on */
+		if (strstr(r->finding, WITHOUT_STACK))
+			buf_add_str(&text,
+				    "sonde record: with --call-stack=python (or c, for C and "
+				    "C++) it would name the line.\n");
 	} else if (empty && !now->running && unrecorded) {
 		buf_addf(&text, ", in %s\n", r->dir);
 	} else if (empty && !now->running) {

@@ -184,10 +184,13 @@ static bool poll_samples(void *state, bool had_events, struct buf *batch)
 
 /* --- the last words --- */
 
-static void add_stacks(const struct state *s, struct buf *text)
+/* Returns how many there are. */
+static uint64_t add_stacks(const struct state *s, struct buf *text)
 {
 	struct sampling_result got;
 
+	if (!s->sampling)
+		return 0;
 	sampling_result(s->sampling, &got);
 	if (got.samples)
 		buf_addf(text, "sonde record: %llu samples of the stacks of %u Python process%s.\n",
@@ -199,18 +202,19 @@ static void add_stacks(const struct state *s, struct buf *text)
 	if (got.dropped)
 		buf_addf(text, "sonde record: %llu samples of stacks were lost.\n",
 			 (unsigned long long)got.dropped);
+	return got.samples;
 }
 
-static void add_advice(const struct state *s, struct buf *text)
+/* Of questions, those that the recording may answer. */
+static void add_advice(const struct state *s, bool events, struct buf *text)
 {
-	bool memory = atomic_load(&s->page->want) & WANT_ALLOC, kernels = s->page->record.kinds;
+	bool memory = events && atomic_load(&s->page->want) & WANT_ALLOC;
+	bool kernels = events && s->page->record.kinds;
 
-	buf_addf(text, "sonde record: now look at it: sonde timeline %s\n", s->dir);
-	if (memory || kernels)
-		buf_addf(text, "sonde record: or ask that directory: %s%s%s\n",
-			 memory ? "sonde mem leaks, sonde mem peak" : "",
-			 memory && kernels ? ", " : "",
-			 kernels ? "sonde activity summary, sonde timeline --explain" : "");
+	buf_addf(text, "sonde record: now look at it: sonde report %s\n", s->dir);
+	buf_addf(text, "sonde record: or ask that directory: sonde timeline%s%s\n",
+		 memory ? ", sonde mem leaks, sonde mem peak" : "",
+		 kernels ? ", sonde activity summary, sonde timeline --explain" : "");
 }
 
 static void report(void *state, const struct consumer_report *now)
@@ -222,10 +226,17 @@ static void report(void *state, const struct consumer_report *now)
 		return;
 	s->said = true;
 	s->said_running = now->running;
-	if (s->sampling)
-		add_stacks(s, &text);
-	if (now->events || s->sampling || s->counters)
-		add_advice(s, &text);
+	uint64_t samples = add_stacks(s, &text);
+	if (now->events || samples || now->running)
+		add_advice(s, now->events, &text);
+	else if (s->counters)
+		buf_addf(&text,
+			 "sonde record: nothing but counters of the machine is in the recording: "
+			 "sonde timeline %s\n",
+			 s->dir);
+	else
+		buf_addf(&text, "sonde record: nothing of the program was recorded into %s\n",
+			 s->dir);
 	session_say(s->page, s->terminal, &text, false);
 	buf_release(&text);
 }

@@ -77,7 +77,7 @@ const scopeName = (s) => `${s.device === "cpu" ? "host memory" : `device ${s.dev
 
 const showHead = (model) => {
   document.getElementById("title").textContent = shown(model.title);
-  const about = model.memory.map((m) => {
+  const about = model.memory.filter((m) => m.rows).map((m) => {
     const pids = new Set(m.scopes.map((s) => s.pid)).size, when = new Date(m.start_ms);
     return `${isNaN(when) || m.start_ms < 1e11 ? "" : when.toISOString().slice(0, 19).replace("T", " ") + " UTC, "}${timeText(m.length_ns)}, ` +
       `${pids} ${pids === 1 ? "process" : "processes"}, ${countText(m.rows)} rows`;
@@ -88,8 +88,13 @@ const showHead = (model) => {
 
 const PICTURE_OF = { oom: "memory", leaks: "tables", owners: "flame", peak: "flame", inefficient: "tables", gaps: "memory" };
 
-const showAnswers = (memories) => {
+const showAnswers = (memories, held) => {
   const list = el("div", { class: "answers" }), notes = [];
+  if (!held) {
+    if (memories.length) section("answers", "Answers", el("p", {}, "No memory was recorded, so nothing about it is shown."),
+      ...memories.flatMap((m) => m.model.notes).map((n) => el("p", { class: "quiet" }, n)));
+    return;
+  }
   memories.forEach((memory, i) => {
     if (memories.length > 1) list.append(el("h3", {}, memory.model.title));
     for (const note of memory.model.notes) notes.push(el("p", { class: "quiet" }, note));
@@ -288,10 +293,12 @@ const start = async () => {
     const memories = model.memory.map((m) => new Memory(pack, m, tree));
     waiting.remove();
     showHead(model);
-    showAnswers(memories);
+    // a recording that has no memory, but other things: they are the page
+    const other = model.activities.length + model.profiles.length, held = !other || memories.some((m) => m.count);
+    showAnswers(memories, held);
     const page = { model, tree, memories, pictures };
-    if (memories.length === 2) page.compared = showDifference(memories, tree);
-    if (memories.length) Object.assign(page, showMemory(memories[memories.length === 2 ? 1 : 0]));
+    if (held && memories.length === 2) page.compared = showDifference(memories, tree);
+    if (held && memories.length) Object.assign(page, showMemory(memories[memories.length === 2 ? 1 : 0]));
     page.activities = showActivities(model, pack);
     page.profiles = showProfiles(model, pack, tree);
     if (model.flame) {
