@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 #include "client/clocks.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -110,7 +111,8 @@ static void add_trips(const struct client_group *g, const struct client_answer *
 
 		if (!read_time(a, &theirs))
 			continue;
-		host = host && *host ? host : label;
+		/* whatever a daemon answers, what is written can be read again */
+		host = host && *host && strlen(host) <= HOST_NAME_MAX ? host : label;
 		clock_trips_add(out, &(struct clock_trip){.by = by,
 							  .host = intern(host, strlen(host)),
 							  .label = intern(label, strlen(label)),

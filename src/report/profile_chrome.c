@@ -38,9 +38,10 @@ struct chrome_read {
 	char **names;
 	size_t nnames, cap_names;
 	struct hmap name_of, thread_of;
+	struct hmap process_of; /* pid to the number of its name */
 	struct thread {
 		int64_t pid, tid;
-		char *process, *name;
+		char *name;
 	} * threads;
 	size_t nthreads, cap_threads;
 };
@@ -64,8 +65,7 @@ static uint32_t number_of_thread(struct chrome_read *c, int64_t pid, int64_t tid
 
 	if (at == HMAP_NONE) {
 		at = c->nthreads;
-		*XPUSH(c->threads, c->nthreads, c->cap_threads) =
-			(struct thread){pid, tid, NULL, NULL};
+		*XPUSH(c->threads, c->nthreads, c->cap_threads) = (struct thread){pid, tid, NULL};
 		hmap_put(&c->thread_of, hash, at);
 	}
 	return (uint32_t)at;
@@ -89,12 +89,7 @@ static void note_name(struct chrome_read *c, const json_t *e, uint32_t thread)
 		free(c->threads[thread].name);
 		c->threads[thread].name = xstrdup(name);
 	} else if (!strcmp(what, "process_name")) {
-		for (size_t i = 0; i < c->nthreads; i++) {
-			if (c->threads[i].pid != c->threads[thread].pid)
-				continue;
-			free(c->threads[i].process);
-			c->threads[i].process = xstrdup(name);
-		}
+		hmap_put(&c->process_of, (uint64_t)c->threads[thread].pid, number_of_name(c, name));
 	}
 }
 
@@ -140,9 +135,10 @@ static uint32_t root_of(struct chrome_read *c, const struct thread *t)
 	char *process = xasprintf("process %lld", (long long)t->pid);
 	char *thread = xasprintf("thread %lld%s%s", (long long)t->tid, t->name ? " " : "",
 				 t->name ? t->name : "");
+	uint64_t at = hmap_get(&c->process_of, (uint64_t)t->pid);
 	uint32_t node;
 
-	f.name = t->process ? t->process : process;
+	f.name = at == HMAP_NONE ? process : c->names[at];
 	node = tree_node(c->s->tree, TREE_ROOT, TREE_WORDS, &f);
 	f.name = thread;
 	node = tree_node(c->s->tree, node, TREE_WORDS, &f);
@@ -264,15 +260,14 @@ int profile_read_chrome(struct stacks_read *s, const char *path, struct err *err
 	}
 	for (size_t i = 0; i < c.nnames; i++)
 		free(c.names[i]);
-	for (size_t i = 0; i < c.nthreads; i++) {
+	for (size_t i = 0; i < c.nthreads; i++)
 		free(c.threads[i].name);
-		free(c.threads[i].process);
-	}
 	free(c.names);
 	free(c.threads);
 	free(c.list);
 	hmap_release(&c.name_of);
 	hmap_release(&c.thread_of);
+	hmap_release(&c.process_of);
 	if (r == 0 && !s->total)
 		r = err_set(err, -EBADMSG, "there are no stacks in this trace");
 	return r;

@@ -7,6 +7,7 @@
 
 #include "base/containers/intern.h"
 #include "base/mem.h"
+#include "report/redact/redact_words.h"
 
 void tree_init(struct tree *t, struct pack *pack)
 {
@@ -15,11 +16,19 @@ void tree_init(struct tree *t, struct pack *pack)
 	column_add(&t->frame, 0);
 }
 
+/* Without a file nobody knows whose a function is. */
+static enum redact_kind kind_of_name(enum tree_kind kind, const struct profile_frame *f)
+{
+	if (kind == TREE_WORDS)
+		return REDACT_OWNER;
+	if (kind == TREE_LIBRARY && (*f->file || redact_is_vendor_kernel(f->name, strlen(f->name))))
+		return REDACT_FUNCTION;
+	return REDACT_OWN_FUNCTION;
+}
+
 static uint32_t find_frame(struct tree *t, enum tree_kind kind, const struct profile_frame *f)
 {
-	static const enum redact_kind names[] = {REDACT_FUNCTION, REDACT_OWN_FUNCTION,
-						 REDACT_OWNER};
-	uint32_t name = pack_string(t->pack, names[kind], f->name);
+	uint32_t name = pack_string(t->pack, kind_of_name(kind, f), f->name);
 	uint32_t file =
 		pack_string(t->pack, kind == TREE_USERS ? REDACT_OWN_FILE : REDACT_FILE, f->file);
 	const uint32_t key[] = {name, file, (uint32_t)f->line, kind};

@@ -132,7 +132,7 @@ static bool read_us(const json_t *v, int64_t *out_ns)
 {
 	double us = json_number_value(v);
 
-	if (!json_is_number(v) || !isfinite(us) || fabs(us) > 9e15)
+	if (!json_is_number(v) || !isfinite(us) || fabs(us) > 4e15)
 		return false;
 	*out_ns = (int64_t)llround(us * 1000.0);
 	return true;
@@ -203,7 +203,9 @@ static int note_event(void *arg, uint64_t offset, const char *text, size_t len)
 /* Times are taken for those of the wall clock: what is farther off is no time. */
 static bool is_base(const json_t *v)
 {
-	return json_is_integer(v) && llabs(json_integer_value(v)) <= INT64_MAX / 4;
+	json_int_t ns = json_integer_value(v);
+
+	return json_is_integer(v) && ns >= -(INT64_MAX / 4) && ns <= INT64_MAX / 4;
 }
 
 bool chrome_source_base(const char *key, size_t key_len, const char *text, size_t len,
@@ -247,23 +249,24 @@ static int note_member(void *arg, const char *key, size_t key_len, const char *t
 
 /* --- whose tracks these are --- */
 
-static struct trace_process *host_of(struct chrome_source *s, const struct trace_process *device)
+/* Of each rank the process with the most events that is no device: by rank + 1. */
+static void find_hosts(const struct chrome_source *s, struct hmap *out)
 {
-	struct trace_process *best = NULL;
-
 	for (size_t i = 0; i < s->nprocesses; i++) {
-		struct trace_process *p = &s->processes[i];
+		const struct trace_process *p = &s->processes[i];
+		uint64_t at = hmap_get(out, (uint64_t)(p->rank + 1));
 
-		if (!p->is_device && p->rank == device->rank && p->events &&
-		    (!best || p->events > best->events))
-			best = p;
+		if (!p->is_device && p->events &&
+		    (at == HMAP_NONE || p->events > s->processes[at].events))
+			hmap_put(out, (uint64_t)(p->rank + 1), i);
 	}
-	return best;
 }
 
 /* A trace with its own rank is of one process, whatever pids its events have. */
 static void find_owners(struct chrome_source *s)
 {
+	struct hmap hosts = {0};
+
 	for (size_t i = 0; i < s->nprocesses; i++) {
 		struct trace_process *p = &s->processes[i];
 		int32_t named = rank_in(p->name);
@@ -272,16 +275,20 @@ static void find_owners(struct chrome_source *s)
 		p->is_device |= p->name && !strncmp(p->name, "device ", 7);
 		p->is_device |= p->labels && !strncmp(p->labels, "GPU ", 4);
 	}
+	find_hosts(s, &hosts);
 	for (size_t i = 0; i < s->nprocesses; i++) {
 		struct trace_process *p = &s->processes[i];
-		struct trace_process *host = p->is_device || s->rank >= 0 ? host_of(s, p) : p;
+		uint64_t at = p->is_device || s->rank >= 0
+				      ? hmap_get(&hosts, (uint64_t)(p->rank + 1))
+				      : i;
+		const struct trace_process *host = at == HMAP_NONE ? p : &s->processes[at];
 
 		if (!p->events)
 			continue;
-		host = host ? host : p;
 		p->process = timeline_process(s->t, s->from->host, (uint32_t)host->pid, p->rank,
 					      host->name);
 	}
+	hmap_release(&hosts);
 }
 
 static struct timeline_track *track_of(struct chrome_source *s, struct trace_thread *k)

@@ -13,6 +13,8 @@
 #include "wire/record.h"
 
 #define MAX_DEPTH 200 /* of stacks: deeper calls are not shown */
+#define MOST_CALLS                                                                                 \
+	4096 /* that are walked for one sample, from the innermost: files may say anything */
 #define GC_NAME "<garbage collection>"
 
 struct sampled_frame {
@@ -130,10 +132,11 @@ static unsigned find_path(const struct sample_source *s, uint32_t id, uint32_t *
 {
 	unsigned depth = 0, at;
 
-	for (uint32_t i = id; i && i <= s->nframes; i = s->frames[i - 1].caller)
+	for (uint32_t i = id; i && i <= s->nframes && depth < MOST_CALLS;
+	     i = s->frames[i - 1].caller)
 		depth++;
 	at = depth;
-	for (uint32_t i = id; i && i <= s->nframes; i = s->frames[i - 1].caller)
+	for (uint32_t i = id; at; i = s->frames[i - 1].caller)
 		if (--at < MAX_DEPTH)
 			path[at] = i;
 	return depth < MAX_DEPTH ? depth : MAX_DEPTH;

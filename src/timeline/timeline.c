@@ -60,6 +60,7 @@ int timeline_close(struct timeline *t, struct timeline_counts *out, struct err *
 		free(t->processes[i]);
 	free(t->tracks);
 	free(t->processes);
+	hmap_release(&t->by_pid);
 	hmap_release(&t->by_place);
 	hmap_release(&t->groups);
 	hmap_release(&t->hosts);
@@ -113,14 +114,13 @@ static int64_t choose_shown_pid(struct timeline *t, uint32_t pid)
 struct timeline_process *timeline_process(struct timeline *t, const char *host, uint32_t pid,
 					  int32_t rank, const char *command)
 {
+	const uint64_t key[2] = {pid, (uintptr_t)host};
+	uint64_t hash = XXH3_64bits(key, sizeof(key)), at = hmap_get(&t->by_pid, hash);
 	struct buf name = {0};
 	struct timeline_process *p;
 
-	for (size_t i = 0; i < t->nprocesses; i++) {
-		p = t->processes[i];
-		if (p->pid == pid && p->host == host)
-			return p;
-	}
+	if (at != HMAP_NONE)
+		return t->processes[at];
 	if (!is_wanted_rank(t, rank))
 		return NULL;
 	p = xcalloc(1, sizeof(*p));
@@ -133,6 +133,7 @@ struct timeline_process *timeline_process(struct timeline *t, const char *host, 
 				       .shown_pid = choose_shown_pid(t, pid)};
 	t->processes =
 		xgrow(t->processes, &t->cap_processes, t->nprocesses + 1, sizeof(*t->processes));
+	hmap_put(&t->by_pid, hash, t->nprocesses);
 	t->processes[t->nprocesses++] = p;
 	name_process(p, command, &name);
 	p->out = output_process(t, p, buf_str(&name));

@@ -81,6 +81,7 @@ struct timeline {
 	size_t nprocesses, cap_processes;
 	struct timeline_track **tracks;
 	size_t ntracks, cap_tracks;
+	struct hmap by_pid; /* hash of pid and host to a process */
 	struct hmap by_place; /* hash of process and place to its track */
 	struct hmap groups; /* hash to the number of its track in the file */
 	struct hmap hosts; /* address of an interned name to its track */

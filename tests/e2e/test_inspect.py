@@ -91,6 +91,7 @@ def test_memory_of_a_job_grows_on_the_page(users, node):
         (found,) = helpers(users.alice.uid)
         _, words, status = found
         assert status["Groups"].strip() == "" and status["NoNewPrivs"] == "1"
+        assert status["Seccomp"] == "2"  # who traces it starts no process in its place
         assert status["Gid"].split() == [str(users.alice.uid)] * 4 and int(status["CapEff"], 16) == 0
         # Bob has no such process, whatever he asks; root and viewers have
         for fn in ("getMemory", "takeSnapshot"):
@@ -128,6 +129,18 @@ def test_what_cannot_be_looked_into(users, node):
         for _ in range(12):
             last = users.alice.do(lambda: asks(node, "takeSnapshot", pids=[job.pid]))
         assert len(list(helpers())) <= 3 and ("snapshot" in last or "too many" in last["status"])
+
+
+def test_nobody_fills_the_answers_of_others(users, node):
+    """Answers are kept for minutes: of one user no more than some, the newest."""
+    with contextlib.closing(Closing(Job(node, users.alice))) as job, \
+            contextlib.closing(Closing(Job(node, users.bob))) as other:
+        wait_until(lambda: asks(node, "listProcesses")["total"] == 2)
+        take = lambda user, pid: user.do(lambda: asks(node, "takeSnapshot", pids=[pid])).get("snapshot")
+        taken = [wait_until(lambda: take(users.alice, job.pid), every=0.05) for _ in range(12)]
+        assert take(users.bob, other.pid)
+        kept = [n for n in taken if "state" in users.alice.do(lambda n=n: asks(node, "getSnapshot", snapshot=n))]
+        assert kept == taken[-len(kept):] and 4 <= len(kept) <= 8
 
 
 class Closing:

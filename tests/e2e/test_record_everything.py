@@ -288,6 +288,26 @@ def test_the_newest_part_alone(build, tmp_path):
         assert "MatMulV2" in names_in(read_timeline(build, tmp_path, copy))
 
 
+def test_a_copy_that_cannot_be_made(build, tmp_path):
+    """Names that are taken are left alone, and what goes wrong with a copy is not the end of the recording."""
+    job = simtrain(build, "--forever", "--step-ms", "5")
+    dump = [build / "bin/sonde", "record", "--dump"]
+    with Flight(build, tmp_path, job, "--last", "1s") as f:
+        wait_until(lambda: f.steps(f.dir), "steps")
+        taken = f.dir / "frozen_1_asked"
+        taken.mkdir()
+        ask = lambda: subprocess.run([*dump, str(f.job.pid)], capture_output=True, text=True, timeout=60)
+        r = ask()
+        assert r.stdout.strip() == str(f.dir / "frozen_2_asked"), r.stderr
+        assert not list(taken.iterdir())
+        for n in range(3, 1001):
+            (f.dir / f"frozen_{n}_asked").touch()
+        r = ask()
+        assert r.returncode and "no copy was made" in r.stderr
+        assert "cannot be copied" in (f.dir / "msmemscope.log").read_text()
+        assert pathlib.Path(ask().stdout.strip()).name == "frozen_1001_asked"
+
+
 @pytest.mark.parametrize("why", ["oom", "hang"])
 def test_frozen_when_something_happens(build, tmp_path, why):
     fault = ["--fault", "oom", "--fault-step", "20"] if why == "oom" else []

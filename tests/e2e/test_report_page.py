@@ -8,6 +8,7 @@ import json
 import os
 import pathlib
 import re
+import resource
 import shutil
 import socket
 import subprocess
@@ -336,6 +337,34 @@ def test_redacted(build, browser, tmp_path):
     inside, _ = carried(path)
     assert b"planted_step" in inside and b"planted_label" in inside and b"planted_train.py" in inside
     assert b"planteduser" not in inside and b"planted_project" not in inside
+
+
+def test_redacted_profiles(build, tmp_path):
+    """Where a profile names no file nobody knows whose a function is: only well-known names stay."""
+    names = ["planted_model;planted_range 4", "aten::mm;planted_native 3"]
+    (tmp_path / "a.collapsed.txt").write_text("\n".join(names) + "\n")
+    named = [{"ph": "M", "name": what, "pid": 1, "tid": 1, "args": {"name": "planted"}}
+             for what in ("process_name", "thread_name")]  # fmt: skip
+    events = [{"ph": "X", "name": n, "pid": 1, "tid": 1, "ts": 1, "dur": 9} for n in ("planted_range", "aten::mm")]
+    (tmp_path / "b.json").write_text(json.dumps({"traceEvents": named + events}))
+    path = tmp_path / "r.html"
+    for source in ("a.collapsed.txt", "b.json"):
+        run(build / "bin/sonde", "report", "--redact", "-o", path, tmp_path / source)
+        inside, outside = carried(path)
+        assert b"planted" not in inside and "planted" not in outside and b"aten::mm" in inside
+    run(build / "bin/sonde", "report", "--redact", "--keep-own-names", "-o", path, tmp_path / "a.collapsed.txt")
+    assert b"planted_range" in carried(path)[0]
+
+
+def test_a_trace_whose_names_are_long(build, tmp_path):
+    """The name of a process is kept once, however many threads it has."""
+    events = [{"ph": "B", "name": "k", "pid": 1, "tid": n, "ts": 1} for n in range(9000)]
+    events.append({"ph": "M", "name": "process_name", "pid": 1, "tid": 1, "args": {"name": "x" * 500_000}})
+    events += [{"ph": "E", "pid": 1, "tid": n, "ts": 3} for n in range(9000)]
+    (tmp_path / "t.json").write_text(json.dumps({"traceEvents": events}))
+    limit = lambda: resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))
+    subprocess.run([build / "bin/sonde", "report", "-o", tmp_path / "r.html", tmp_path / "t.json"], check=True,
+                   timeout=60, capture_output=True, preexec_fn=limit)  # fmt: skip
 
 
 def test_the_file_needs_nothing_else(made):

@@ -239,6 +239,14 @@ def test_two_hosts_with_the_same_pids(made):
     assert sum(t[0] == "rank 3 · node2 · pid 103" for t in tracks.values()) == 1
 
 
+def test_a_base_that_is_no_time(build, tmp_path):
+    event = {"ph": "X", "name": "k", "pid": 1, "tid": 1, "ts": 5, "dur": 1}
+    (tmp_path / "trace.json").write_text(json.dumps({"traceEvents": [event], "baseTimeNanoseconds": -(2**63)}))
+    r = subprocess.run([build / "bin/sonde", "timeline", "-o", tmp_path / "out.pftrace", tmp_path / "trace.json"],
+                       check=True, capture_output=True, text=True)  # fmt: skip
+    assert "does not say when it began" in r.stdout + r.stderr
+
+
 def test_compressed(made):
     made.sonde("timeline", "-o", "all.pftrace.gz", *made.sources)
     plain = (made.tmp / "all.pftrace").read_bytes()

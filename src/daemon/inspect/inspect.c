@@ -25,6 +25,7 @@
 #define MAX_RUNS 8 /* at once, of all users together */
 #define MAX_OF_USER 3 /* whose processes are looked into */
 #define MAX_KEPT 32 /* answers */
+#define MAX_KEPT_OF_USER 8 /* the oldest makes room for another */
 #define TEXT_MAX (1u << 20) /* of one answer */
 #define PIECE 65536
 #define BYTES_PER_S TEXT_MAX /* more than that is no answer of ours */
@@ -53,8 +54,7 @@ struct run {
 	int fd;
 	struct event *readable;
 	struct buf text; /* what has come; of a memory, behind its last whole line */
-	struct buf line; /* the last whole answer, */
-	json_t *latest; /* and read; NULL: nobody has asked since it came */
+	struct buf line; /* the last whole answer: read, it can be fifty times as large */
 	uint64_t bytes; /* that have come */
 	char why[256]; /* it failed: in words */
 	uint64_t started_ns, asked_ns;
@@ -92,7 +92,6 @@ static void free_run(struct run *r)
 		waitpid(r->pid, NULL, WNOHANG);
 	buf_release(&r->text);
 	buf_release(&r->line);
-	json_decref(r->latest);
 	free(r);
 }
 
@@ -121,8 +120,6 @@ static void take_answer(struct run *r, const char *text, size_t len)
 		text = object + 1;
 	}
 	if (len && *text == '{') {
-		json_decref(r->latest);
-		r->latest = NULL;
 		buf_clear(&r->line);
 		buf_add(&r->line, text, len);
 		*r->why = '\0';
@@ -200,16 +197,39 @@ static void on_sweep(evutil_socket_t fd, short what, void *arg)
 		event_add(i->sweep, &(struct timeval){.tv_sec = SWEEP_S});
 }
 
-static bool has_room(const struct inspect *i, uid_t uid)
+static void forget_oldest_of(struct inspect *i, uid_t uid)
+{
+	struct run **oldest = NULL, *r;
+	unsigned kept = 0;
+
+	for (struct run **at = &i->runs; *at; at = &(*at)->next) { /* newest first */
+		if ((*at)->uid != uid)
+			continue;
+		kept++;
+		if ((*at)->fd < 0 && !(*at)->pid)
+			oldest = at;
+	}
+	if (!oldest || kept < MAX_KEPT_OF_USER)
+		return;
+	r = *oldest;
+	*oldest = r->next;
+	free_run(r);
+}
+
+static bool make_room(struct inspect *i, uid_t uid)
 {
 	unsigned running = 0, of_user = 0, kept = 0;
 
 	for (const struct run *r = i->runs; r; r = r->next) {
-		kept++;
 		running += r->pid > 0;
 		of_user += r->pid > 0 && r->uid == uid;
 	}
-	return running < MAX_RUNS && of_user < MAX_OF_USER && kept < MAX_KEPT;
+	if (running >= MAX_RUNS || of_user >= MAX_OF_USER)
+		return false;
+	forget_oldest_of(i, uid);
+	for (const struct run *r = i->runs; r; r = r->next)
+		kept++;
+	return kept < MAX_KEPT;
 }
 
 static struct run *start_run(struct inspect *i, enum kind kind, const struct jobs_owner *o,
@@ -287,10 +307,10 @@ static json_t *find_process(struct inspect *i, const struct access_grant *who, c
 static json_t *describe(struct run *r, const char *key, bool commands)
 {
 	const char *state = r->fd >= 0 ? "running" : *r->why ? "failed" : "ended";
-	if (!r->latest && r->line.len)
-		r->latest = read_answer(r->line.data, r->line.len);
-	json_t *answer = r->latest ? json_deep_copy(r->latest) : json_null(), *process;
+	json_t *answer = r->line.len ? read_answer(r->line.data, r->line.len) : NULL, *process;
 	size_t at;
+
+	answer = answer ? answer : json_null();
 
 	json_array_foreach(json_object_get(answer, "processes"), at, process) if (!commands)
 		json_object_set_new(process, "command", json_null());
@@ -327,7 +347,7 @@ json_t *inspect_memory(struct inspect *i, const struct access_grant *who, const 
 		if (r->kind == MEMORY && r->process == o.host_pid && r->uid == o.uid &&
 		    r->by == by && !is_to_be_tried_again(r))
 			break;
-	if (!r && !has_room(i, o.uid))
+	if (!r && !make_room(i, o.uid))
 		return refuse("too many questions at once; try again in a moment");
 	snprintf(pid, sizeof(pid), "%d", (int)o.host_pid);
 	struct inspect_start s = {
@@ -374,7 +394,7 @@ json_t *inspect_take_snapshot(struct inspect *i, const struct access_grant *who,
 		return json_pack("{s:s}", "status", NOT_HERE);
 	if (list_pids(i, who, json_object_get(request, "pids"), &o, &pids) < 0) {
 		reply = refuse("name registered processes of one user, 64 at most");
-	} else if (!has_room(i, o.uid)) {
+	} else if (!make_room(i, o.uid)) {
 		reply = refuse("too many questions at once; try again in a moment");
 	} else {
 		struct inspect_start s = {

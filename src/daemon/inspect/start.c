@@ -1,8 +1,14 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/audit.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +19,14 @@
 #include <unistd.h>
 
 #include "daemon/inspect/inspect_impl.h"
+
+#if defined(__x86_64__)
+#	define ARCH AUDIT_ARCH_X86_64
+#elif defined(__aarch64__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+#	define ARCH AUDIT_ARCH_AARCH64
+#endif
+/* the lower half of the first argument */
+#define FLAGS_OF_CLONE offsetof(struct seccomp_data, args[0])
 
 #define MEMORY_BYTES (2ull << 30) /* of addresses */
 #define FILES 256
@@ -33,6 +47,42 @@ static bool become(uid_t uid, gid_t gid)
 	return syscall(SYS_setgroups, 0, NULL) == 0 && syscall(SYS_setresgid, gid, gid, gid) == 0 &&
 	       syscall(SYS_setresuid, uid, uid, uid) == 0 && getuid() == uid && geteuid() == uid &&
 	       (uid == 0 || syscall(SYS_setresuid, 0, 0, 0) < 0);
+}
+
+/*
+ * Its user may trace the program, and make it do what it likes: as itself, but outside of what its jobs
+ * are held in, such as the cgroup of a batch system. So nothing that it starts outlives it: threads
+ * only. Kernels without such filters do without.
+ */
+static bool forbid_processes(void)
+{
+#if defined(ARCH)
+	static const struct sock_filter calls[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, arch)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, ARCH, 1, 0),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+#	ifdef __x86_64__ /* fork, vfork, and the numbers of x32 */
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_fork, 2, 0),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_vfork, 1, 0),
+		BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, 0x40000000, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+#	endif
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_clone3, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS), /* then clone is tried */
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_clone, 0, 3),
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, FLAGS_OF_CLONE),
+		BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, CLONE_THREAD, 1, 0),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	const struct sock_fprog program = {sizeof(calls) / sizeof(calls[0]),
+					   (struct sock_filter *)(uintptr_t)calls};
+
+	return prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0 || errno == EINVAL;
+#else
+	return true;
+#endif
 }
 
 /* In the child of a process that has threads: nothing here may take a lock. */
@@ -60,7 +110,7 @@ run_as(const struct inspect_start *s, gid_t gid, const int fds[2], pid_t parent)
 	(void)setpriority(PRIO_PROCESS, 0, NICE);
 	(void)setsid();
 	if (chdir("/") < 0 || !become(s->uid, gid) || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ||
-	    prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != parent)
+	    !forbid_processes() || prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != parent)
 		_exit(125);
 	execve("/proc/self/exe", (char *const *)argv, (char *const *)environment);
 	_exit(126);

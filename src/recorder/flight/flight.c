@@ -32,6 +32,7 @@
 #define MAX_FROZEN 8 /* by themselves; who asks gets more */
 #define NS_PER_S 1000000000ull
 #define PIECE (8u << 20)
+#define MOST_NAMES 1000 /* that are tried for a copy */
 #define SETTLE_NS 1200000000ull /* sources are flushed every second */
 #define WORTH_STEPS 2 /* before that a job that does nothing prepares itself */
 
@@ -188,29 +189,58 @@ static bool make_copy(const struct flight *f, const char *dir)
 	return good;
 }
 
+static void answer(struct flight *f)
+{
+	atomic_store(&f->page->record.freeze_done, f->answers);
+	syscall(SYS_futex, &f->page->record.freeze_done, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+}
+
+static void say_failed(struct flight *f, const char *dir, const char *why)
+{
+	log_err("the newest part of the recording cannot be copied to %s%s%s", dir,
+		*why ? ": " : "", why);
+	answer(f);
+}
+
+/* A recorder before this one, or anybody in the job, may have made directories of such names. */
+static char *make_dir(struct flight *f, struct err *err)
+{
+	char *dir;
+	int r;
+
+	do {
+		dir = copy_dir(f, ++f->n, f->making);
+		r = fs_mkdir(dir, FS_DIR_MODE, err);
+		if (r == 0)
+			return dir;
+		free(dir);
+	} while (r == -EEXIST && f->n % MOST_NAMES);
+	return NULL;
+}
+
 static void begin_copy(struct flight *f)
 {
-	char *dir = copy_dir(f, ++f->n, f->wanted);
+	struct err err = {0};
 
 	f->making = f->wanted;
 	f->wanted = REASON_NONE;
 	f->due_ns = 0;
 	f->answers = atomic_load(&f->page->record.freeze_asked);
-	if (fs_mkdir(dir, FS_DIR_MODE, NULL) == 0)
-		f->pid = fork_copy();
-	if (f->pid == 0)
+	char *dir = make_dir(f, &err);
+	if (!dir) {
+		say_failed(f, f->dir, err.text);
+		return;
+	}
+	pid_t pid = fork_copy();
+	if (pid == 0)
 		_exit(!make_copy(f, dir));
-	if (f->pid < 0) {
-		f->pid = 0;
+	if (pid < 0) {
 		(void)fs_rmdir(dir, NULL);
+		say_failed(f, dir, "");
+	} else {
+		f->pid = pid;
 	}
 	free(dir);
-}
-
-static void answer(struct flight *f)
-{
-	atomic_store(&f->page->record.freeze_done, f->answers);
-	syscall(SYS_futex, &f->page->record.freeze_done, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
 }
 
 static void end_copy(struct flight *f, int status)
@@ -221,12 +251,12 @@ static void end_copy(struct flight *f, int status)
 	if (WIFEXITED(status) && WEXITSTATUS(status) == 0) {
 		atomic_fetch_add(&f->page->record.frozen, 1);
 		log_info("the newest part of the recording was copied to %s", dir);
+		answer(f);
 	} else {
-		log_err("the newest part of the recording cannot be copied to %s", dir);
 		(void)fs_rmdir(dir, NULL);
+		say_failed(f, dir, "");
 	}
 	free(dir);
-	answer(f);
 }
 
 /* By itself no more often than there can be something new, nor too many. */
