@@ -44,7 +44,8 @@ static const struct amendment *find(void *arg, uint32_t pid, uint64_t id)
 	static struct amendment a;
 
 	(void)arg;
-	a = (struct amendment){pid, id, id % 4 ? "x,\"y\"" : NULL, id % 3 ? "o,p:q\"" : NULL};
+	a = (struct amendment){pid, id, id % 4 ? "x,\"y\"" : NULL, id % 3 ? "o,p:q\"" : NULL,
+			       id % 5 == 0};
 	return id % 2 ? &a : NULL;
 }
 

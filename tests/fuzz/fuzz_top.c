@@ -34,7 +34,7 @@ static void show_reply(const char *text, size_t len)
 	struct ctl c = {.hosts = {.v = &host, .n = 1}, .common = &common};
 	struct client_group group = {.hosts = &c.hosts};
 	struct client_answer answer = {.reply = json_loadb(text, len, 0, NULL)};
-	struct top_view view = {.sort = {3, 2}, .filter = "k"};
+	struct top_view view = {.sort = {3, 2}, .filter = {.text = "k"}};
 	struct top_display how = {
 		.view = &view, .lines = 20, .width = 60, .rows = 9, .colours = true};
 	struct buf out = {0};
