@@ -241,6 +241,24 @@ def test_boxes_and_bands_are_drawn(browser, made):
     page.check()
 
 
+@pytest.mark.parametrize("width", (1280, 390))
+def test_many_steps_do_not_hide_the_bands(build, browser, tmp_path, width):
+    """Lines of steps are at least 40 pixels apart, and faint: columns that differ from both neighbours."""
+    out = record(build, tmp_path, "rec", "--steps", 60, analysis="leaks")
+    run(build / "bin/sonde", "report", "-o", tmp_path / "r.html", out)
+    page = Page(browser, tmp_path / "r.html", width=width)
+    assert page.js("p.chart.stepsShown().length") == 60
+    a, pixels = page.js(
+        "(({a, c}) => ({0: a, 1: [...c.getContext('2d').getImageData(Math.round(a.left), Math.round(a.bottom) - 3,"
+        " Math.round(a.right - a.left), 1).data]}))({a: p.chart.scale.a, c: p.chart.picture.canvas})"
+    ).values()
+    row = [pixels[i : i + 3] for i in range(0, len(pixels), 4)]
+    lines = [x for x in range(1, len(row) - 1) if row[x - 1] == row[x + 1] != row[x]]
+    assert 2 <= len(lines) <= (a["right"] - a["left"]) / 40 + 1, lines
+    assert all(abs(p - q) < 60 for x in lines for p, q in zip(row[x], row[x - 1], strict=True))
+    page.check()
+
+
 def test_phone_and_dark(browser, made):
     page = Page(browser, made[1], width=390, dark=True)
     assert page.b.js("document.documentElement.scrollWidth") <= 390
