@@ -423,6 +423,47 @@ def test_device_time(build, browser, tmp_path):
 FRAMES = ["process 41 rank 0", "thread 42 Main", "main (job/train.py:90)", "step (job/train.py:41)"]
 
 
+@pytest.mark.parametrize("form", ("jsonl", "db"))
+def test_files_of_activities(build, browser, tmp_path, form):
+    """Files of a monitor, in both of its forms: the same totals as `sonde activity show`."""
+    folder, sonde, base = tmp_path / "monitor", build / "bin/sonde", 1794723775000000000
+    folder.mkdir()
+    for rank in range(2):
+        lines, at = [{"kind": "rank_device_map", "rank": rank, "device": [rank]}], base + 5000 * rank
+        for i in range(300):
+            took = 1000 + 37 * (i * i % 91) + 400 * rank
+            where = {"deviceId": rank, "streamId": 2, "startNs": at, "endNs": at + took}
+            lines.append(dict(kind="Kernel", name=HOSTILE if i % 3 else "MatMul", type="KERNEL_AICORE",
+                              correlationId=i + 1, **where))  # fmt: skip
+            if i % 20 == 0:
+                lines.append(dict(kind="Communication", name="hcom_allReduce_", dataType="FP32", count=1,
+                                  commName="g", algType="RING", correlationId=1000 + i,
+                                  **where | {"streamId": 9, "endNs": at + took + 3000}))  # fmt: skip
+                at += 3000
+            at += took + i % 7 * 100
+        path = folder / f"msmonitor_{100 + rank}_2026111522000000{rank}_{rank}.jsonl"
+        path.write_text("".join(json.dumps(a, separators=(",", ":")) + "\n" for a in lines))
+    if form == "db":
+        run(sonde, "activity", "export", "--format=db", "-o", tmp_path / "db", folder)
+        folder = tmp_path / "db"
+    run(sonde, "report", "-o", tmp_path / "r.html", folder)
+    said = json.loads(run(sonde, "activity", "show", "--json", "--top=100", folder).stdout)
+    page = Page(browser, tmp_path / "r.html")
+    assert page.js("p.activities.length") == 1
+    parts = ("compute", "communication", "copy", "idle")
+    expected = {(p["rank"], d["device"]): [d[f"{part}_ns"] for part in parts]
+                for p in said["processes"] for d in p["devices"]}  # fmt: skip
+    rows = page.js("p.activities[0].time.rows.map((r) => [r.rank, Number(r.device), r.sums, r.total])")
+    assert len(expected) == 2 and {(r[0], r[1]): r[2] for r in rows} == expected
+    assert all(r[3] == sum(r[2]) > 0 and r[2][0] > 0 and r[2][1] > 0 for r in rows)
+    kernels = page.js("p.activities[0].kernels.rows.map((k) => [k.name, k.part, k.calls, k.total_ns, k.max_ns])")
+    shown = {(k[0], *k[2:]) for k in kernels if k[1] == "compute"}
+    printable = lambda name: name.replace("\x1b", "?").replace("\u202e", "?")
+    assert {k["name"] for k in said["kernels"]} == {HOSTILE, "MatMul"}
+    assert shown == {(printable(k["name"]), k["calls"], k["total_ns"], k["max_ns"]) for k in said["kernels"]}
+    page.check()
+
+
 def profiles(tmp):
     """The same stacks in every form: 30 in step, 10 in main itself."""
     text = tmp / "a.collapsed.txt"
