@@ -11,6 +11,7 @@ import re
 import shutil
 import socket
 import subprocess
+import sys
 
 import pip_packages
 import pytest
@@ -316,6 +317,28 @@ def carried(path):
     html = path.read_text()
     data = re.search(r'id="data">([^<]*)</script>', html).group(1)
     return gzip.decompress(base64.b64decode(data)), html.replace(data, "")
+
+
+def test_the_documented_reader_works(build, made, tmp_path):
+    """The program in docs/json.md reads a page; what it prints is what the commands say."""
+    root = pathlib.Path(__file__).resolve().parents[2]
+    section = (root / "docs/json.md").read_text().split("## The data of a report")[1].split("\n## ")[0]
+    code = re.search(r"```python\n(.*?)```", section, re.S).group(1)
+    lines = subprocess.check_output([sys.executable, "-c", code, made[1]], text=True, timeout=60).splitlines()
+    shown = ask(build, "show", "--top=0", made[0])
+    peaks = sorted(d["peak_bytes"] for d in shown["devices"])
+    left = ask(build, "owners", "--at=end", made[0])
+    (line,) = lines
+    said = re.fullmatch(r"(.*) (\[.*\]) (\d+)", line)
+    assert said.group(1) == str(made[0]) and sorted(json.loads(said.group(2))) == peaks
+    assert int(said.group(3)) == sum(d["bytes"] for d in left["devices"])
+    # every array of the page, and every key of the model, is in the tables
+    data, _ = carried(made[1])
+    model = json.loads(data[4 : 4 + int.from_bytes(data[:4], "little")])
+    keys = [*model, *model["memory"][0], *model["memory"][0]["scopes"][0], *model["memory"][0]["pools"][0]]
+    assert [k for k in keys if f"`{k}" not in section and k != "words"] == []
+    names = {n.split(".")[-1] for n in model["arrays"] if ".map" not in n and not n.endswith("flags")}
+    assert [n for n in names if f".{n}`" not in section] == []
 
 
 def test_redacted(build, browser, tmp_path):
