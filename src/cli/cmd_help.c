@@ -229,8 +229,38 @@ static void put_sections(struct buf *out, const struct args_spec *spec)
 	}
 }
 
-static void put_command_page(struct buf *out, const char *page, const struct args_spec *spec)
+static void put_subcommand(struct buf *out, const struct args_spec *spec, const struct opt *listed)
 {
+	buf_addf(out, ".SS \"%s\"\n", spec->name);
+	put_synopsis(out, spec);
+	buf_add_str(out, ".PP\n");
+	put_paragraphs(out, spec->description);
+	put_options(out, spec->options, listed, false);
+}
+
+/* Those that begin with the name of a command, and have options of their own. */
+static void put_subcommands(struct buf *out, const struct command *of)
+{
+	size_t len = strlen(of->name);
+	bool any = false;
+
+	for (int i = 0; commands[i]; i++) {
+		const struct command *cmd = commands[i];
+
+		if (cmd->hidden || strncmp(cmd->name, of->name, len) != 0 ||
+		    cmd->name[len] != ' ' || cmd->spec.options == of->spec.options)
+			continue;
+		if (!any)
+			buf_add_str(out, ".SH COMMANDS\n");
+		any = true;
+		put_subcommand(out, &cmd->spec, NULL);
+	}
+}
+
+static void put_command_page(struct buf *out, const char *page, const struct command *cmd)
+{
+	const struct args_spec *spec = &cmd->spec;
+
 	put_header(out, page, spec->summary);
 	buf_add_str(out, ".SH SYNOPSIS\n");
 	put_synopsis(out, spec);
@@ -238,6 +268,7 @@ static void put_command_page(struct buf *out, const char *page, const struct arg
 	put_paragraphs(out, spec->description);
 	buf_add_str(out, ".SH OPTIONS\n");
 	put_options(out, spec->options, NULL, true);
+	put_subcommands(out, cmd);
 	put_sections(out, spec);
 }
 
@@ -249,11 +280,7 @@ static void put_command(struct buf *out, const struct command *cmd,
 	char *name = xasprintf("%s %s", group->spec.name, command_name_within(cmd, group));
 
 	spec.name = name;
-	buf_addf(out, ".SS \"%s\"\n", name);
-	put_synopsis(out, &spec);
-	buf_add_str(out, ".PP\n");
-	put_paragraphs(out, spec.description);
-	put_options(out, spec.options, group->run ? group->spec.options : NULL, false);
+	put_subcommand(out, &spec, group->run ? group->spec.options : NULL);
 	free(name);
 }
 
@@ -304,7 +331,7 @@ static int add_page(const char *page, struct buf *out, struct err *err)
 		}
 	for (int i = 0; commands[i]; i++)
 		if (!strcmp(commands[i]->page ? commands[i]->page : commands[i]->spec.name, page)) {
-			put_command_page(out, page, &commands[i]->spec);
+			put_command_page(out, page, commands[i]);
 			return 0;
 		}
 	return err_set(err, -ENOENT, "there is no manual page '%s'", page);

@@ -12,6 +12,7 @@ import resource
 import shutil
 import socket
 import subprocess
+import sys
 
 import pip_packages
 import pytest
@@ -242,6 +243,24 @@ def test_boxes_and_bands_are_drawn(browser, made):
     page.check()
 
 
+@pytest.mark.parametrize("width", (1280, 390))
+def test_many_steps_do_not_hide_the_bands(build, browser, tmp_path, width):
+    """Lines of steps are at least 40 pixels apart, and faint: columns that differ from both neighbours."""
+    out = record(build, tmp_path, "rec", "--steps", 60, analysis="leaks")
+    run(build / "bin/sonde", "report", "-o", tmp_path / "r.html", out)
+    page = Page(browser, tmp_path / "r.html", width=width)
+    assert page.js("p.chart.stepsShown().length") == 60
+    a, pixels = page.js(
+        "(({a, c}) => ({0: a, 1: [...c.getContext('2d').getImageData(Math.round(a.left), Math.round(a.bottom) - 3,"
+        " Math.round(a.right - a.left), 1).data]}))({a: p.chart.scale.a, c: p.chart.picture.canvas})"
+    ).values()
+    row = [pixels[i : i + 3] for i in range(0, len(pixels), 4)]
+    lines = [x for x in range(1, len(row) - 1) if row[x - 1] == row[x + 1] != row[x]]
+    assert 2 <= len(lines) <= (a["right"] - a["left"]) / 40 + 1, lines
+    assert all(abs(p - q) < 60 for x in lines for p, q in zip(row[x], row[x - 1], strict=True))
+    page.check()
+
+
 def test_phone_and_dark(browser, made):
     page = Page(browser, made[1], width=390, dark=True)
     assert page.b.js("document.documentElement.scrollWidth") <= 390
@@ -299,6 +318,28 @@ def carried(path):
     html = path.read_text()
     data = re.search(r'id="data">([^<]*)</script>', html).group(1)
     return gzip.decompress(base64.b64decode(data)), html.replace(data, "")
+
+
+def test_the_documented_reader_works(build, made, tmp_path):
+    """The program in docs/json.md reads a page; what it prints is what the commands say."""
+    root = pathlib.Path(__file__).resolve().parents[2]
+    section = (root / "docs/json.md").read_text().split("## The data of a report")[1].split("\n## ")[0]
+    code = re.search(r"```python\n(.*?)```", section, re.S).group(1)
+    lines = subprocess.check_output([sys.executable, "-c", code, made[1]], text=True, timeout=60).splitlines()
+    shown = ask(build, "show", "--top=0", made[0])
+    peaks = sorted(d["peak_bytes"] for d in shown["devices"])
+    left = ask(build, "owners", "--at=end", made[0])
+    (line,) = lines
+    said = re.fullmatch(r"(.*) (\[.*\]) (\d+)", line)
+    assert said.group(1) == str(made[0]) and sorted(json.loads(said.group(2))) == peaks
+    assert int(said.group(3)) == sum(d["bytes"] for d in left["devices"])
+    # every array of the page, and every key of the model, is in the tables
+    data, _ = carried(made[1])
+    model = json.loads(data[4 : 4 + int.from_bytes(data[:4], "little")])
+    keys = [*model, *model["memory"][0], *model["memory"][0]["scopes"][0], *model["memory"][0]["pools"][0]]
+    assert [k for k in keys if f"`{k}" not in section and k != "words"] == []
+    names = {n.split(".")[-1] for n in model["arrays"] if ".map" not in n and not n.endswith("flags")}
+    assert [n for n in names if f".{n}`" not in section] == []
 
 
 def test_redacted(build, browser, tmp_path):
@@ -432,6 +473,47 @@ def test_device_time(build, browser, tmp_path):
 
 
 FRAMES = ["process 41 rank 0", "thread 42 Main", "main (job/train.py:90)", "step (job/train.py:41)"]
+
+
+@pytest.mark.parametrize("form", ("jsonl", "db"))
+def test_files_of_activities(build, browser, tmp_path, form):
+    """Files of a monitor, in both of its forms: the same totals as `sonde activity show`."""
+    folder, sonde, base = tmp_path / "monitor", build / "bin/sonde", 1794723775000000000
+    folder.mkdir()
+    for rank in range(2):
+        lines, at = [{"kind": "rank_device_map", "rank": rank, "device": [rank]}], base + 5000 * rank
+        for i in range(300):
+            took = 1000 + 37 * (i * i % 91) + 400 * rank
+            where = {"deviceId": rank, "streamId": 2, "startNs": at, "endNs": at + took}
+            lines.append(dict(kind="Kernel", name=HOSTILE if i % 3 else "MatMul", type="KERNEL_AICORE",
+                              correlationId=i + 1, **where))  # fmt: skip
+            if i % 20 == 0:
+                lines.append(dict(kind="Communication", name="hcom_allReduce_", dataType="FP32", count=1,
+                                  commName="g", algType="RING", correlationId=1000 + i,
+                                  **where | {"streamId": 9, "endNs": at + took + 3000}))  # fmt: skip
+                at += 3000
+            at += took + i % 7 * 100
+        path = folder / f"msmonitor_{100 + rank}_2026111522000000{rank}_{rank}.jsonl"
+        path.write_text("".join(json.dumps(a, separators=(",", ":")) + "\n" for a in lines))
+    if form == "db":
+        run(sonde, "activity", "export", "--format=db", "-o", tmp_path / "db", folder)
+        folder = tmp_path / "db"
+    run(sonde, "report", "-o", tmp_path / "r.html", folder)
+    said = json.loads(run(sonde, "activity", "show", "--json", "--top=100", folder).stdout)
+    page = Page(browser, tmp_path / "r.html")
+    assert page.js("p.activities.length") == 1
+    parts = ("compute", "communication", "copy", "idle")
+    expected = {(p["rank"], d["device"]): [d[f"{part}_ns"] for part in parts]
+                for p in said["processes"] for d in p["devices"]}  # fmt: skip
+    rows = page.js("p.activities[0].time.rows.map((r) => [r.rank, Number(r.device), r.sums, r.total])")
+    assert len(expected) == 2 and {(r[0], r[1]): r[2] for r in rows} == expected
+    assert all(r[3] == sum(r[2]) > 0 and r[2][0] > 0 and r[2][1] > 0 for r in rows)
+    kernels = page.js("p.activities[0].kernels.rows.map((k) => [k.name, k.part, k.calls, k.total_ns, k.max_ns])")
+    shown = {(k[0], *k[2:]) for k in kernels if k[1] == "compute"}
+    printable = lambda name: name.replace("\x1b", "?").replace("\u202e", "?")
+    assert {k["name"] for k in said["kernels"]} == {HOSTILE, "MatMul"}
+    assert shown == {(printable(k["name"]), k["calls"], k["total_ns"], k["max_ns"]) for k in said["kernels"]}
+    page.check()
 
 
 def profiles(tmp):

@@ -4,6 +4,7 @@
 import collections
 import json
 import sqlite3
+import subprocess
 
 import pytest
 
@@ -97,6 +98,34 @@ def test_show_agrees_with_the_rows(record, job, form):
     assert text.returncode == 0 and text.stderr == b""
     for p in got.processes:
         assert str(p.pid).encode() in text.stdout
+
+
+def test_show_over_time(record):
+    """The most that was held in each part of the time, as the rows have it; a line of it in the text."""
+    got = record("simtrain", "--steps", 30, "--fault", "leak")
+    (device,) = show(record, got.dir)["devices"]
+    said = device["over_time"]
+    bins, first, width = said["bytes"], said["first_time_ns"], said["bin_ns"]
+    expected, sizes, held = [0] * len(bins), {}, 0
+    before = 0  # the bin of the row before
+    for r in sorted((r for r in got.process.rows if r.type == "HAL"), key=lambda r: r.time):
+        if r.event not in ("MALLOC", "FREE"):
+            continue
+        at = (r.time - first) // width
+        for k in range(before + 1, at + 1):
+            expected[k] = held
+        before, key = at, r.attr["allocation_id"]
+        held += int(r.attr["size"]) if r.event == "MALLOC" else -sizes[key]
+        sizes[key] = int(r.attr["size"])
+        expected[at] = max(expected[at], held)
+    assert bins == expected and max(bins) == device["peak_bytes"] and 120 < len(bins) <= 240
+    for locale, ink in (("C.UTF-8", "▁▂▃▄▅▆▇█"), ("C", "._-=+*#@")):
+        text = subprocess.check_output([record.build / "bin/sonde", "mem", "show", got.dir],
+                                       env=record.env() | {"LC_ALL": locale}).decode()  # fmt: skip
+        (line,) = [ln for ln in text.splitlines() if ln.startswith("Device 0  ")]
+        picture = line[len("Device 0  ") :][:48]
+        assert picture.strip(" " + ink) == "" and picture[-1] == ink[-1], line
+        assert line[58:].startswith("  up to ")
 
 
 def test_show_says_where(record):

@@ -75,7 +75,8 @@ const struct command cmd_mem_show = {
 		 .summary = "summarise a recording or a dump",
 		 .description =
 			 "Shows what a recording or a dump file (csv or db) holds; begin here. For "
-			 "every device and pool the events, the peak and when it was, what was "
+			 "every device and pool the events, the peak and when it was, how it got "
+			 "there over time, what was "
 			 "still alive at the end and from where, and how many events were "
 			 "lost, if any.",
 		 ANALYSIS_SPEC},

@@ -20,6 +20,7 @@
 #define LAST_MOST_NS (3600 * 1000000000ull)
 #define LAST_MAX_KIB (2u << 20)
 #define COUNTERS_MS 1000u
+#define PYTHON_FRAMES 10u
 #define DEVICE_KINDS                                                                               \
 	(ACTIVITY_BIT(ACTIVITY_KERNEL) | ACTIVITY_BIT(ACTIVITY_COMMUNICATION) |                    \
 	 ACTIVITY_BIT(ACTIVITY_MEMCPY) | ACTIVITY_BIT(ACTIVITY_MEMSET) |                           \
@@ -35,6 +36,8 @@ int record_options_init(struct record_options *o, struct err *err)
 	c->format = MEM_NONE;
 	c->dump_events = MEM_ALLOC | MEM_FREE;
 	c->analysis = MEM_LEAKS | MEM_OOM;
+	c->py_stack = true; /* so that the first answer names a line */
+	c->py_depth = PYTHON_FRAMES;
 	o->what = PART_ALL;
 	o->interval_ns = STACKS_NS;
 	return r;
@@ -166,8 +169,9 @@ const struct opt record_option_table[] = {
 	OPTION_FLAG("api", AT(api),
 		    "Record calls of the vendor's runtime, too; with them the timeline has arrows "
 		    "from launches to kernels."),
-	OPTION_CALL("call-stack", "LIST", mem_parse_call_stack, 0, "off",
-		    "Record where memory is asked for: c[:DEPTH], python[:DEPTH], or both."),
+	OPTION_CALL("call-stack", "LIST", mem_parse_call_stack, 0, "python:10",
+		    "Record where memory is asked for: c[:DEPTH], python[:DEPTH], or both; "
+		    "python:0 for neither."),
 	OPTION_CALL("device", "LIST", mem_parse_device, 0, "every NPU and GPU that the job uses",
 		    "Whose memory is recorded: npu, gpu, npu:ID, gpu:ID, cpu (host memory)."),
 	OPTION_CALL("max-size", "SIZE", mem_parse_max_size, 0, "any size",

@@ -451,7 +451,9 @@ static int stack_run(const struct command *cmd, int argc, char **argv)
 
 static const char *const stack_usage[] = {
 	"[-p PID[,PID]] [-i SECONDS] [-d SECONDS] [-o FILE] [options]",
-	"run [options] -- command [arguments]", "--status|--stop [-o FILE]", NULL};
+	"run [options] -- command [arguments]",
+	"live [-p PID[,PID] | --name TEXT | --parent PID | -a] [options]",
+	"--status|--stop [-o FILE]", NULL};
 static const struct args_example stack_examples[] = {
 	{"all processes on the NPUs of this node, once a minute, until Ctrl-C",
 	 "sonde stack -i 60 --npu-usage --cpu-mem-usage --all-threads"},

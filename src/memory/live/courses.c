@@ -1,26 +1,11 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-/*
- * What was held over time, in LIVE_BINS equal parts of the time since the beginning: when they are
- * full, each two become one. So a course takes as much memory after a week as after a second.
- */
+/* What was held over time: all courses have the same bins. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/mem.h"
 #include "memory/live/live_impl.h"
 
 #define FIRST_BIN_NS 10000000u
-
-/* Where two become one; what is behind `last` is not known yet. */
-static void halve(struct live_course *c)
-{
-	for (unsigned i = 0; i < LIVE_BINS / 2; i++) {
-		uint64_t a = c->bins[2 * i], b = 2 * i < c->last ? c->bins[2 * i + 1] : 0;
-
-		c->bins[i] = a > b ? a : b;
-	}
-	c->last /= 2;
-}
 
 static unsigned bin_of(struct live *l, uint64_t time_ns)
 {
@@ -31,7 +16,7 @@ static unsigned bin_of(struct live *l, uint64_t time_ns)
 	uint64_t after = time_ns > l->first_ns ? time_ns - l->first_ns : 0;
 	while (after / l->bin_ns >= LIVE_BINS) {
 		for (size_t i = 0; i < l->ncourses; i++)
-			halve(l->courses[i]);
+			bin_course_halve(&l->courses[i]->over_time);
 		l->last_bin /= 2;
 		l->bin_ns *= 2;
 	}
@@ -43,11 +28,8 @@ static unsigned bin_of(struct live *l, uint64_t time_ns)
 
 static void set_now(struct live_course *c, unsigned bin, uint64_t now, uint64_t time_ns)
 {
-	while (c->last < bin)
-		c->bins[++c->last] = c->now;
+	bin_course_set(&c->over_time, bin, c->now, now);
 	c->now = now;
-	if (now > c->bins[c->last])
-		c->bins[c->last] = now;
 	if (now > c->peak) {
 		c->peak = now;
 		c->peak_ns = time_ns;
@@ -123,7 +105,7 @@ uint64_t live_bin_ns(const struct live *l, uint64_t *out_first_ns)
 size_t live_course_bins(const struct live *l, const struct live_course *c, uint64_t out[LIVE_BINS])
 {
 	for (unsigned i = 0; i <= l->last_bin; i++)
-		out[i] = i <= c->last ? c->bins[i] : c->now;
+		out[i] = i <= c->over_time.last ? c->over_time.bins[i] : c->now;
 	return l->ncourses ? l->last_bin + 1u : 0;
 }
 

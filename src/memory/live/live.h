@@ -17,11 +17,12 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "base/numbers/bin_course.h"
 #include "memory/analysis/common/blocks.h"
 #include "memory/analysis/processes/loss.h"
 #include "memory/analysis/processes/processes.h"
 
-#define LIVE_BINS 240 /* of the course of a number, however long it is */
+#define LIVE_BINS COURSE_BINS
 #define LIVE_MAX_SITES (1u << 18) /* that are told apart */
 #define LIVE_MAX_COURSES 1024
 
@@ -44,8 +45,7 @@ struct live_course {
 	const struct block_device *of; /* NULL: of all processes */
 	uint64_t now, peak, peak_ns;
 	uint64_t left; /* at the end of processes that have ended */
-	uint64_t bins[LIVE_BINS]; /* the highest of each part of the time */
-	unsigned last; /* the newest bin */
+	struct bin_course over_time;
 };
 
 struct live;

@@ -115,6 +115,12 @@ const fitText = (g, text, width) => {
   return n > 1 ? clean.slice(0, n) + "…" : "";
 };
 
+// The next of 1, 2, 5, 10, 20, …
+function roundStride(least) {
+  const unit = Math.pow(10, Math.max(0, Math.floor(Math.log10(Math.max(1, least)))));
+  return unit * [1, 2, 5, 10].find((f) => unit * f >= least);
+}
+
 // Round steps for an axis: of bytes in powers of two, of times in 1, 2, 5.
 const byteTicks = (most, count) => {
   let step = 1;

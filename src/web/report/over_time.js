@@ -1,5 +1,7 @@
 // Memory over time: stacked bands, steps, the peak, refusals. A drag selects a range, a click a moment.
 
+const STEP_APART = 40; // pixels between lines of steps, at least
+
 class OverTime {
   constructor(memory, state) {
     this.memory = memory;
@@ -133,7 +135,7 @@ class OverTime {
     const steps = this.stepsShown(), [from, to] = this.state.view();
     const inside = steps.filter((s) => s.end > from && s.start < to);
     if (!inside.length) return;
-    const gap = (a.right - a.left) / inside.length, y = h - 9;
+    const gap = (a.right - a.left) / inside.length, every = roundStride(STEP_APART / gap), y = h - 9;
     let free = a.left;
     g.fillStyle = colours.quiet;
     g.textAlign = "right";
@@ -142,16 +144,23 @@ class OverTime {
     inside.forEach((s) => {
       const x = this.xOf(Math.max(s.start, from), a), end = this.xOf(Math.min(s.end, to), a);
       const text = String(s.number), width = g.measureText(text).width, middle = Math.min((x + Math.max(end, x + 1)) / 2, a.right - width / 2);
-      const named = middle - width / 2 >= free;
-      if (gap > 5 || named) {
-        g.globalAlpha = gap > 12 ? 0.55 : 0.3;
-        g.fillRect(Math.round(x), gap > 12 ? a.top : a.bottom, 1, gap > 12 ? a.bottom - a.top + 5 : 5);
-        g.globalAlpha = 1;
-      }
+      const named = s.number % every === 0 && middle - width / 2 >= free;
+      if (gap > 5 || named) this.drawTick(g, a, Math.round(x), named);
       if (!named) return;
       g.fillText(text, middle, y);
       free = middle + width / 2 + 12;
     });
+  }
+
+  // Where a step begins: below the axis; through the bands, lightly, if the step is named.
+  drawTick(g, a, x, through) {
+    g.globalAlpha = 0.4;
+    g.fillRect(x, a.bottom, 1, 5);
+    if (through) {
+      g.globalAlpha = 0.28;
+      g.fillRect(x, a.top, 1, a.bottom - a.top);
+    }
+    g.globalAlpha = 1;
   }
 
   // The scopes whose peaks and refusals are shown.

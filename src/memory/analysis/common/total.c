@@ -22,10 +22,14 @@ static void sort_changes(struct total *t)
 	t->unsorted = false;
 }
 
-static void add_up(struct total_peak *sum, const struct total_change *list, size_t n)
+static void add_up(struct total_peak *sum, const struct total_change *list, size_t n,
+		   struct timed_course *course)
 {
 	for (size_t i = 0; i < n; i++) {
 		sum->live_bytes += list[i].bytes;
+		if (course)
+			timed_course_set(course, list[i].time_ns,
+					 (int64_t)sum->live_bytes < 0 ? 0 : sum->live_bytes);
 		if ((int64_t)sum->live_bytes <= (int64_t)sum->bytes)
 			continue;
 		sum->bytes = sum->live_bytes;
@@ -40,10 +44,15 @@ static void settle_half(struct total *t)
 
 	sort_changes(t);
 	t->sum.late |= t->waiting[0].time_ns < t->added_ns;
-	add_up(&t->sum, t->waiting, n);
+	add_up(&t->sum, t->waiting, n, t->course);
 	t->added_ns = t->waiting[n - 1].time_ns;
 	t->n -= n;
 	memmove(t->waiting, t->waiting + n, t->n * sizeof(*t->waiting));
+}
+
+void total_keep_course(struct total *t)
+{
+	t->course = xcalloc(1, sizeof(*t->course));
 }
 
 void total_add(struct total *t, uint64_t time_ns, uint64_t bytes)
@@ -60,12 +69,23 @@ struct total_peak total_peak(struct total *t)
 
 	sort_changes(t);
 	sum.late |= t->n && t->waiting[0].time_ns < t->added_ns;
-	add_up(&sum, t->waiting, t->n);
+	add_up(&sum, t->waiting, t->n, NULL);
 	return sum;
+}
+
+struct timed_course total_course(struct total *t)
+{
+	struct timed_course course = *t->course;
+	struct total_peak sum = t->sum;
+
+	sort_changes(t);
+	add_up(&sum, t->waiting, t->n, &course);
+	return course;
 }
 
 void total_release(struct total *t)
 {
+	free(t->course);
 	free(t->waiting);
 	*t = (struct total){0};
 }

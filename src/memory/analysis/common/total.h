@@ -12,6 +12,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/numbers/bin_course.h"
+
 #define TOTAL_WINDOW (1u << 17)
 
 struct total_change {
@@ -31,8 +33,11 @@ struct total {
 	struct total_change *waiting;
 	size_t n, cap;
 	bool unsorted;
+	struct timed_course *course; /* of the sum; NULL: not kept */
 };
 
+/* Before anything is added: that the course of the sum is kept. */
+void total_keep_course(struct total *t);
 void total_add(struct total *t, uint64_t time_ns, uint64_t bytes);
 static inline void total_take(struct total *t, uint64_t time_ns, uint64_t bytes)
 {
@@ -41,6 +46,8 @@ static inline void total_take(struct total *t, uint64_t time_ns, uint64_t bytes)
 
 /* With those that wait. More may come afterwards. */
 struct total_peak total_peak(struct total *t);
+/* The course with those that wait, up to the newest; only if it is kept. */
+struct timed_course total_course(struct total *t);
 void total_release(struct total *t);
 
 #endif

@@ -132,7 +132,20 @@ static json_t *process_value(const struct summary *s, const struct summary_proce
 	return o;
 }
 
-static json_t *device_value(const struct summary *s, const struct summary_device *d)
+static json_t *course_value(struct summary_device *d)
+{
+	struct timed_course course = summary_device_course(d);
+	json_t *o = json_object(), *list = json_array();
+
+	put_number(o, "first_time_ns", course.first_ns);
+	put_number(o, "bin_ns", course.bin_ns);
+	for (size_t i = 0; i < timed_course_count(&course); i++)
+		json_array_append_new(list, json_integer((json_int_t)course.course.bins[i]));
+	json_object_set_new(o, "bytes", list);
+	return o;
+}
+
+static json_t *device_value(const struct summary *s, struct summary_device *d)
 {
 	json_t *o = json_object();
 	struct summary_tally peak = *summary_device_peak(d);
@@ -142,6 +155,7 @@ static json_t *device_value(const struct summary *s, const struct summary_device
 	put_after(o, s, "peak_", peak.peak_time_ns);
 	put_text(o, "peak_source", d->has_driver ? "driver" : "pools");
 	put_bool(o, "peak_is_lower_bound", d->late);
+	json_object_set_new(o, "over_time", course_value(d));
 	gpu_use_put_json(&s->gpu, d->device, o);
 	const struct mem_gpu_device *g = mem_asked_device(&s->asked, d->device);
 	put_text(o, "gpu", g ? g->name : NULL);
@@ -163,14 +177,6 @@ static json_t *oom_value(const struct summary *s, const struct summary_oom *oom)
 	return o;
 }
 
-static int by_number(const void *pa, const void *pb)
-{
-	const struct summary_device *a = *(struct summary_device *const *)pa;
-	const struct summary_device *b = *(struct summary_device *const *)pb;
-
-	return ORDER(a->device, b->device);
-}
-
 int summary_json(struct summary *s, unsigned top, struct buf *out)
 {
 	json_t *o = json_object();
@@ -188,7 +194,7 @@ int summary_json(struct summary *s, unsigned top, struct buf *out)
 	put_bool(o, "time_ordered", !s->unordered);
 	put_number(o, "nameless_mallocs", s->nameless);
 	json_object_set_new(o, "counts", fields_object(counts_fields, &c, NULL));
-	SORT(s->devices, s->ndevices, by_number);
+	summary_sort_devices(s);
 	PUT_LIST(o, "devices", s->ndevices, device_value(s, s->devices[i]));
 	PUT_LIST(o, "processes", s->nprocesses, process_value(s, s->processes[i], top));
 	PUT_LIST(o, "ooms", s->nooms, oom_value(s, &s->ooms[i]));

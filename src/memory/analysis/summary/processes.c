@@ -44,6 +44,8 @@ static struct summary_device *whole_device(struct summary *s, uint32_t device)
 		return d;
 	d = xcalloc(1, sizeof(*d));
 	d->device = device;
+	total_keep_course(&d->driver_total);
+	total_keep_course(&d->pools_total);
 	LIST_ADD(s->devices, s->ndevices, s->devices_cap, d);
 	hmap_put_ptr(&s->by_device, device, d);
 	return d;

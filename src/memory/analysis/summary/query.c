@@ -63,6 +63,24 @@ const struct summary_tally *summary_device_peak(const struct summary_device *d)
 	return d->has_driver ? &d->driver : &d->pools;
 }
 
+static int by_number(const void *pa, const void *pb)
+{
+	const struct summary_device *a = *(struct summary_device *const *)pa;
+	const struct summary_device *b = *(struct summary_device *const *)pb;
+
+	return ORDER(a->device, b->device);
+}
+
+void summary_sort_devices(struct summary *s)
+{
+	SORT(s->devices, s->ndevices, by_number);
+}
+
+struct timed_course summary_device_course(struct summary_device *d)
+{
+	return total_course(d->has_driver ? &d->driver_total : &d->pools_total);
+}
+
 /* What is known of the whole where its changes came too late to be added up. */
 static struct summary_tally highest_process(const struct summary *s, const struct summary_device *d)
 {

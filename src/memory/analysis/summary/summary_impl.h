@@ -221,6 +221,9 @@ bool summary_frees_missing(const struct summary_counts *c);
 void summary_settle(struct summary *s);
 /* The peak of a device, or of a process' part of it. */
 const struct summary_tally *summary_device_peak(const struct summary_device *d);
+/* What was held of a whole device, over time. */
+struct timed_course summary_device_course(struct summary_device *d);
+void summary_sort_devices(struct summary *s);
 
 /* The pool's call sites, largest first, at its peak or at the end. Gives an array. */
 struct call_site *summary_sites(const struct summary *s, const struct summary_pool *pool,

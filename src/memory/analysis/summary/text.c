@@ -8,6 +8,7 @@
 
 #include "base/mem.h"
 #include "base/text/printable.h"
+#include "base/text/sparkline.h"
 #include "memory/analysis/common/fields.h"
 #include "memory/analysis/processes/processes.h"
 #include "memory/analysis/processes/programs.h"
@@ -15,6 +16,8 @@
 
 #define MAX_POOLS 40 /* listed; JSON has them all */
 #define MAX_PROCESSES 20
+#define MAX_COURSES 16 /* of devices */
+#define COURSE_COLUMNS 48
 
 struct view {
 	struct report report;
@@ -85,6 +88,32 @@ static void print_table(const struct view *g)
 	if (g->pools_total > g->npools)
 		print(g, "These are the {} pools with the highest peaks, of {} (JSON has all).\n",
 		      NUMBER(g->npools), NUMBER(g->pools_total));
+}
+
+/* What was held of each device over time, as a line of characters. */
+static void print_courses(const struct view *g)
+{
+	struct buf line = {0};
+	char name[16];
+	bool any = false;
+
+	for (size_t i = 0; i < g->s->ndevices && i < MAX_COURSES; i++) {
+		struct summary_device *d = g->s->devices[i];
+		uint64_t most = summary_device_peak(d)->peak_bytes;
+		struct timed_course course = summary_device_course(d);
+		size_t n = timed_course_count(&course);
+
+		if (!most || n < 2)
+			continue;
+		buf_clear(&line);
+		buf_addf(&line, "%s%s  ", d->device == DEV_HOST ? "" : "Device ",
+			 d->device == DEV_HOST ? "Host" : blocks_device_name(d->device, name));
+		text_add_sparkline(&line, course.course.bins, n, COURSE_COLUMNS, most);
+		print(g, "{}{}  up to {}, over {}\n", TEXT(any ? "" : "\n"), TEXT(buf_str(&line)),
+		      BYTES(most), DURATION(n * course.bin_ns));
+		any = true;
+	}
+	buf_release(&line);
 }
 
 static int higher_process_first(const void *pa, const void *pb)
@@ -393,6 +422,8 @@ void summary_text(struct summary *s, unsigned top, bool colour, struct buf *out)
 	print_processes(&g);
 	if (g.npools)
 		print_table(&g);
+	summary_sort_devices(s);
+	print_courses(&g);
 	for (size_t i = 0; i < g.npools; i++)
 		print_use(&g, g.pools[i]);
 	summary_say_files(s, out);

@@ -23,6 +23,50 @@ TEST(total, changes_of_two_processes_in_any_order)
 	total_release(&t);
 }
 
+TEST(total, course_is_the_highest_of_each_part)
+{
+	struct total t = {0};
+	uint64_t most = 0;
+
+	total_keep_course(&t);
+	CHECK_INT(timed_course_count(&(struct timed_course){0}), 0);
+	/* a mountain of 400,000 changes, more than wait: up to the middle, and down again */
+	for (uint64_t i = 0; i < 400000; i++)
+		total_add(&t, 5000 + i * 100, i < 200000 ? 3 : (uint64_t)-3);
+	struct timed_course c = total_course(&t);
+	size_t n = timed_course_count(&c);
+	CHECK(n > COURSE_BINS / 2 && n <= COURSE_BINS);
+	CHECK_INT(c.first_ns, 5000);
+	CHECK(c.bin_ns * n > 399999 * 100u && c.bin_ns * (n - 1) <= 399999 * 100u);
+	for (size_t i = 0; i < n; i++) {
+		/* the newest change in the part, or the highest before */
+		uint64_t to = (i + 1) * c.bin_ns / 100, from = i * c.bin_ns / 100;
+		uint64_t high = to < 200000	 ? 3 * to
+				: from >= 200000 ? 3 * (400000 - from)
+						 : 600000;
+
+		CHECK(c.course.bins[i] <= high + 3 && c.course.bins[i] + 6 >= high);
+		most = c.course.bins[i] > most ? c.course.bins[i] : most;
+	}
+	CHECK_INT(most, 600000);
+	CHECK_INT(total_peak(&t).bytes, 600000);
+	total_release(&t);
+}
+
+TEST(total, course_of_any_times)
+{
+	struct total t = {0};
+
+	total_keep_course(&t);
+	total_add(&t, UINT64_MAX, 8);
+	total_add(&t, 0, 7);
+	total_take(&t, UINT64_MAX / 2, 9); /* below nothing: nothing */
+	struct timed_course c = total_course(&t);
+	CHECK_INT(c.course.bins[0], 7);
+	CHECK(timed_course_count(&c) <= COURSE_BINS);
+	total_release(&t);
+}
+
 TEST(total, too_late)
 {
 	struct total t = {0};
