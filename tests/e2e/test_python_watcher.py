@@ -114,6 +114,26 @@ print(float(other.sum()), float(victim.double().sum()))
     assert got["samples"] == len(job.looks()) == 2 * 8
 
 
+def test_the_line_of_the_user(job):
+    """Not the framework's frame that calls the operator: the line of the program that led there."""
+    code = """
+victim, other = torch.zeros(1000), torch.ones(1000)
+bad = operator("bad", overwrite(victim))
+def train_step(x):
+    return bad(x)
+msmemscope.start()
+watcher.watch(victim, name="victim")
+train_step(other)
+msmemscope.stop()
+"""
+    job(f"exec(compile({code!r}, '/job/train.py', 'exec'))", config=", call_stack='python:10'")
+    (one,) = job.answer()["corruption"]
+    assert one["to"]["where"] == "train_step (train.py:5)"
+    assert any("torch" in line for line in one["to"]["python_stack"])
+    text = job.record.sonde("mem", "watch", job.out).stdout.decode()
+    assert f"  operator called by train_step (train.py:5)" in text
+
+
 def test_a_training_loop_is_clean(each):
     """A Parameter, its gradient, a module's buffer: what operators announce is no corruption."""
     job = each

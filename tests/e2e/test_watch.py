@@ -82,6 +82,19 @@ def test_out_of_bounds(record, seed, form):
     ]
 
 
+def test_the_lines_of_the_user(record):
+    """Of the operator (ATB's own hooks know the caller) and of the block that it overwrites."""
+    args = ["simtrain", "--fault", "oob", "--steps", 4, "--pool", "atb"]
+    opts = ["--watch=Muls:out0,ApplyAdamW", "--level=op", "--call-stack=c:20"]
+    got = record(*args, opts=opts, env=ATB)
+    (one,) = answer(record, got.dir)["corruption"]
+    assert re.fullmatch(r"\w+ \(op\.c:\d+\)", one["to"]["where"])
+    assert re.fullmatch(r"corrupt_neighbour \(fault\.c:\d+\)", one["where"])
+    _, text = asked(record, got.dir)
+    assert f"operator called by {one['to']['where']}" in text
+    assert f"block allocated by {one['where']}" in text
+
+
 @pytest.mark.parametrize("pool", ["pta", "mindspore", "atb", "hal"])
 def test_every_pool(record, pool):
     got = record("simtrain", "--aten", "--fault", "oob", "--steps", 4, "--pool", pool, opts=[OOB])

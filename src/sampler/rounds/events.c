@@ -11,6 +11,7 @@
 #include "base/containers/intern.h"
 #include "base/mem.h"
 #include "formats/profile/profile.h"
+#include "sampler/rounds/step_track.h"
 #include "sampler/rounds/thread_filter.h"
 
 #define GC_NAME "<garbage collection>"
@@ -47,6 +48,7 @@ struct process_track {
 	uint64_t round;
 	uint64_t time_ns; /* of the copy that was written last */
 	unsigned next_order;
+	struct step_track steps;
 	struct hmap threads; /* serial to struct thread_track */
 };
 
@@ -412,6 +414,15 @@ void events_sample(struct events *e, struct target *t)
 		drop_old_threads(e, p);
 }
 
+void events_steps(struct events *e, const struct target *t, int64_t ended, uint64_t time_ns)
+{
+	struct process_track *p = find_process(e, t);
+
+	if (p)
+		step_track_add(&p->steps, e->o.trace, p->pid, ended,
+			       (int64_t)(time_ns - e->o.start_ns));
+}
+
 static void end_process(struct events *e, struct process_track *p, uint64_t time_ns)
 {
 	uint64_t key, value;
@@ -536,6 +547,7 @@ void events_begin_again(struct events *e, struct chrome_trace *into, uint64_t ti
 		const struct process_track *p = (const struct process_track *)(uintptr_t)value;
 
 		write_process_names(e, into, p);
+		step_track_name(&p->steps, into, p->pid);
 		each_thread(p, into, ts_ns, write_thread_begin);
 	}
 }

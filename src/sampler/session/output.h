@@ -24,6 +24,9 @@ int stack_output_close(struct stack_output *out, uint64_t end_ns, uint64_t *out_
 void stack_output_new(struct stack_output *out, struct target *t);
 void stack_output_renamed(struct stack_output *out, struct target *t);
 void stack_output_sample(struct stack_output *out, struct target *t);
+/* So many steps of it have ended, as it counts them itself. */
+void stack_output_steps(struct stack_output *out, const struct target *t, int64_t ended,
+			uint64_t time_ns);
 void stack_output_gone(struct stack_output *out, struct target *t, uint64_t time_ns);
 void stack_output_counter(struct stack_output *out, const struct counter *c);
 

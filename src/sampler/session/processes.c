@@ -14,6 +14,7 @@
 #include "base/proc.h"
 #include "base/sched_latency.h"
 #include "sampler/rounds/thread_filter.h"
+#include "unwind/remote/job_steps.h"
 #include "unwind/remote/native/native.h"
 
 #define EXACT_NS 5000000u /* between samples: less often than that, each is proved */
@@ -23,6 +24,7 @@ struct follow {
 	struct python_counts last; /* already in the totals */
 	struct native_process *native; /* if --native, and it is available */
 	bool native_reported; /* why it is not */
+	struct job_steps steps; /* of a timeline */
 };
 
 static void add_counts(struct stack_totals *t, struct follow *f, const struct python_process *p)
@@ -155,6 +157,19 @@ static void count_samples(struct stack_session *s, const struct target *t)
 	add_counts(n, t->user, t->python);
 }
 
+/* Of a job that is recorded or monitored a timeline has its steps, too. */
+static void add_steps(struct stack_session *s, struct target *t)
+{
+	struct follow *f = t->user;
+	uint64_t now_ns = clock_mono_ns();
+
+	if (s->o->format != STACK_CHROME)
+		return;
+	int64_t ended = job_steps_follow(&f->steps, t->pid, now_ns);
+	if (ended >= 0)
+		stack_output_steps(s->output, t, ended, now_ns);
+}
+
 void stack_processes_sample(struct stack_session *s)
 {
 	uint64_t begin = clock_mono_ns(), at = begin, skew = 0;
@@ -179,6 +194,7 @@ void stack_processes_sample(struct stack_session *s)
 			continue;
 		count_samples(s, t);
 		stack_output_sample(s->output, t);
+		add_steps(s, t);
 	}
 	stack_stage_done(s, STAGE_EVENTS, at);
 }

@@ -46,6 +46,7 @@ struct watch_finding *watch_change(struct watch *w, const struct watch_block *b,
 	*f = (struct watch_finding){
 		.target = watch_target_copy(&b->target),
 		.allocation = b->allocation,
+		.stack = b->stack,
 		.pool = b->pool,
 		.before = b->checksum,
 		.from = watch_edge_copy(&b->last),

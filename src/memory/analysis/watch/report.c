@@ -94,6 +94,23 @@ static void add_neighbour(struct buf *out, const struct watch_finding *f)
 	say(out, ": an {} is likely.", TEXT(before ? "overrun" : "underrun"));
 }
 
+/* The lines of the user's own code: of the operators, of the block. */
+static void add_lines(struct buf *out, const struct watch *w, const struct watch_finding *f)
+{
+	bool one = is_one_operator(f);
+
+	if (one && f->to.stack)
+		say(out, "operator called by {}", WHERE(&w->stacks, f->to.stack));
+	if (!one && f->from.stack)
+		say(out, "after {}", WHERE(&w->stacks, f->from.stack));
+	if (!one && f->to.stack)
+		say(out, "{}before the end of {}", TEXT(out->len ? ", " : ""),
+		    WHERE(&w->stacks, f->to.stack));
+	if (f->stack)
+		say(out, "{}block allocated by {}", TEXT(out->len ? "; " : ""),
+		    WHERE(&w->stacks, f->stack));
+}
+
 static void print_finding(const struct view *g, const struct watch_finding *f, enum watch_verdict v)
 {
 	struct buf text = {0};
@@ -102,6 +119,9 @@ static void print_finding(const struct view *g, const struct watch_finding *f, e
 	if (f->has_neighbour)
 		add_neighbour(&text, f);
 	report_paragraph(&g->report, 0, &text);
+	add_lines(&text, g->w, f);
+	if (text.len)
+		report_paragraph(&g->report, 2, &text);
 	if (f->target.pid)
 		say(&text, "process {}, device {}; ", NUMBER(f->target.pid),
 		    DEVICE(f->target.device));
@@ -249,7 +269,7 @@ void watch_text(struct analysis *a, const struct analysis_style *style, struct b
 
 /* --- JSON --- */
 
-static json_t *edge_value(const struct watch_edge *e)
+static json_t *edge_value(const struct watch *w, const struct watch_edge *e)
 {
 	json_t *o = json_object();
 
@@ -257,6 +277,7 @@ static json_t *edge_value(const struct watch_edge *e)
 	put_number(o, "call", e->call);
 	put_number(o, "tid", e->tid);
 	put_text(o, "at", e->after ? "end" : "begin");
+	put_stack(o, &w->stacks, e->stack);
 	return o;
 }
 
@@ -290,7 +311,8 @@ static void put_checksum(json_t *o, const char *key, uint64_t v)
 	put_text(o, key, text);
 }
 
-static json_t *finding_value(const struct watch_finding *f, enum watch_verdict v)
+static json_t *finding_value(const struct watch *w, const struct watch_finding *f,
+			     enum watch_verdict v)
 {
 	struct buf words = {0};
 	json_t *o = json_object();
@@ -304,10 +326,11 @@ static json_t *finding_value(const struct watch_finding *f, enum watch_verdict v
 	put_target(o, &f->target);
 	put_known(o, "allocation_id", f->allocation, f->allocation);
 	put_text(o, "pool", pool_text(f));
+	put_stack(o, &w->stacks, f->stack);
 	put_checksum(o, "before", f->before);
 	put_checksum(o, "after", f->after);
-	json_object_set_new(o, "from", edge_value(&f->from));
-	json_object_set_new(o, "to", edge_value(&f->to));
+	json_object_set_new(o, "from", edge_value(w, &f->from));
+	json_object_set_new(o, "to", edge_value(w, &f->to));
 	put_text(o, "inside", f->inside);
 	put_number(o, "missed", f->missed);
 	json_object_set_new(o, "written_beside",
@@ -329,7 +352,7 @@ static json_t *ended_value(const struct watch *w)
 		put_text(o, "text", buf_str(&words));
 		put_target(o, &e->target);
 		put_number(o, "looks", e->looks);
-		json_object_set_new(o, "last", edge_value(&e->last));
+		json_object_set_new(o, "last", edge_value(w, &e->last));
 		json_array_append_new(list, o);
 		buf_release(&words);
 	}
@@ -342,7 +365,7 @@ static json_t *list_value(struct watch *w, enum watch_verdict v, unsigned top)
 
 	for (size_t i = 0; i < w->nfindings && json_array_size(list) < top; i++)
 		if (watch_verdict_of(w, &w->findings[i]) == v)
-			json_array_append_new(list, finding_value(&w->findings[i], v));
+			json_array_append_new(list, finding_value(w, &w->findings[i], v));
 	return list;
 }
 

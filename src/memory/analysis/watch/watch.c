@@ -19,6 +19,7 @@
 
 struct watch_allocation {
 	uint64_t id, size_bytes;
+	uint32_t stack;
 	enum row_type pool;
 };
 
@@ -54,7 +55,8 @@ void watch_edge_set(struct watch_edge *e, const char *op, size_t len, uint32_t c
 		    bool after)
 {
 	free(e->op);
-	*e = (struct watch_edge){readable_name(op, len), call, tid, after};
+	*e = (struct watch_edge){
+		.op = readable_name(op, len), .call = call, .tid = tid, .after = after};
 }
 
 /* --- what there is --- */
@@ -126,6 +128,7 @@ static void op_begins(struct watch *w, struct watch_process *p, const struct row
 	}
 	LIST_ADD(t->ops, t->n, t->cap,
 		 (struct watch_op){.serial = ++w->serials,
+				   .stack = stacks_of(&w->stacks, row),
 				   .name = readable_name(row->name, row->name_len)});
 }
 
@@ -186,12 +189,13 @@ static void on_access(struct watch *w, struct watch_process *p, const struct row
 	watch_withdraw(w, p, t, &(struct watch_range){r.addr, r.size_bytes});
 }
 
-static void on_malloc(struct watch_process *p, const struct row *row)
+static void on_malloc(struct watch *w, struct watch_process *p, const struct row *row)
 {
 	struct watch_allocation *a = xcalloc(1, sizeof(*a));
 
 	a->id = attr_number(row, ATTR_ALLOCATION_ID);
 	a->size_bytes = attr_number(row, ATTR_SIZE);
+	a->stack = stacks_of(&w->stacks, row);
 	a->pool = row->type;
 	/* Pools carve their blocks out of the driver's: at one address the smaller one counts. */
 	struct watch_allocation *old = omap_get(&p->allocations, row->ptr);
@@ -276,7 +280,7 @@ static void watch_row(struct analysis *a, const struct row *row)
 	if (row->event == ROW_ACCESS)
 		on_access(w, p, row);
 	else if (row->event == ROW_MALLOC)
-		on_malloc(p, row);
+		on_malloc(w, p, row);
 	else if (row->event == ROW_FREE)
 		on_free(p, row);
 }
@@ -290,6 +294,7 @@ static void find_allocation(struct watch_process *p, struct watch_block *b)
 
 	if (a && b->target.addr - start < a->size_bytes) {
 		b->allocation = a->id;
+		b->stack = a->stack;
 		b->pool = a->pool;
 	}
 }
@@ -332,6 +337,14 @@ static void ask_thread(uint64_t tid, void *value, void *arg)
 						   f->target.addr, f->target.size_bytes);
 		LIST_ADD(f->waits, f->nwaits, f->cap_waits, op->serial);
 	}
+}
+
+/* Where the operator of this edge was called; at its beginning it may not be there yet. */
+static uint32_t find_call(struct watch_process *p, const struct watch_edge *e)
+{
+	const struct watch_thread *t = thread_of(p, e->tid);
+
+	return t->n && is_same_op(t->ops[t->n - 1].name, e->op) ? t->ops[t->n - 1].stack : 0;
 }
 
 /* Who ran when it happened: the operator of this edge, or the one around it. */
@@ -420,6 +433,7 @@ void watch_add(struct analysis *a, uint32_t pid, const struct watch_sample *s)
 		return;
 	}
 	watch_edge_set(&to, s->op, s->op_len, s->call, s->tid, s->after);
+	to.stack = find_call(p, &to);
 	if (b->last.op && s->seq > b->seq + 1)
 		w->missed += s->seq - b->seq - 1;
 	if (b->last.op && s->checksum != b->checksum)
@@ -481,6 +495,7 @@ static void watch_free(struct analysis *a)
 		watch_finding_release(&w->findings[i]);
 	for (size_t i = 0; i < w->nended; i++)
 		ended_release(&w->ended[i]);
+	stacks_release(&w->stacks);
 	free(w->ended);
 	free(w->processes);
 	free(w->findings);

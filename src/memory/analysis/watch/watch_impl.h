@@ -6,6 +6,7 @@
 
 #include "base/containers/omap.h"
 #include "memory/analysis/common/analysis.h"
+#include "memory/analysis/common/stacks.h"
 #include "memory/analysis/watch/watch.h"
 #include "memory/dump/row.h"
 
@@ -19,6 +20,7 @@ struct watch_range {
 };
 struct watch_op {
 	uint64_t serial; /* never used twice */
+	uint32_t stack; /* where it was called, as in `stacks` */
 	char *name;
 	struct watch_range *writes;
 	size_t nwrites, cap_writes;
@@ -34,6 +36,7 @@ struct watch_edge {
 	char *op; /* as people write it; NULL: there was no sample */
 	uint32_t call;
 	uint32_t tid;
+	uint32_t stack; /* where the operator was called, 0: not known */
 	bool after;
 };
 
@@ -50,6 +53,7 @@ struct watch_target {
 struct watch_block {
 	struct watch_target target;
 	uint64_t allocation; /* id of the block of its pool, 0 where it is not known */
+	uint32_t stack; /* of that allocation */
 	enum row_type pool; /* TYPE_END where it is not known */
 	bool written; /* since the last sample, by an operator that says so */
 	uint64_t checksum;
@@ -68,6 +72,7 @@ struct watch_finding {
 	enum watch_verdict verdict;
 	struct watch_target target;
 	uint64_t allocation;
+	uint32_t stack; /* of that allocation */
 	enum row_type pool;
 	uint64_t before, after; /* checksums */
 	uint32_t missed; /* samples in between that were lost */
@@ -98,6 +103,7 @@ struct watch_process {
 
 struct watch {
 	struct analysis base;
+	struct stacks stacks; /* of operators and of allocations */
 	struct watch_process **processes;
 	size_t nprocesses, cap_processes;
 	struct watch_finding *findings; /* ANNOUNCED ones are taken out */

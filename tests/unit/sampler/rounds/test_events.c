@@ -115,6 +115,28 @@ static struct buf told(const char *path)
 	return b;
 }
 
+/* The bars of steps: "10+20 steps 6 to 8", in milliseconds. */
+static struct buf bars(const char *path)
+{
+	json_t *j = json_load_file(path, JSON_REJECT_DUPLICATES, NULL), *e;
+	json_t *list = json_is_array(j) ? j : json_object_get(j, "traceEvents");
+	struct buf b = {0};
+	size_t i;
+
+	CHECK(list);
+	json_array_foreach(list, i, e)
+	{
+		if (*json_string_value(json_object_get(e, "ph")) != 'X')
+			continue;
+		CHECK_STR(json_string_value(json_object_get(e, "cat")), "step");
+		buf_addf(&b, "%g+%g %s\n", json_number_value(json_object_get(e, "ts")) / 1e3,
+			 json_number_value(json_object_get(e, "dur")) / 1e3,
+			 json_string_value(json_object_get(e, "name")));
+	}
+	json_decref(j);
+	return b;
+}
+
 static void check_told(struct world *w, const char *want)
 {
 	CHECK_INT(chrome_trace_flush(w->trace, NULL), 0);
@@ -160,6 +182,36 @@ TEST(events, a_new_line_does_not_split_a_frame)
 		       "E 55 41 load (app/train.py:5) 7\n"
 		       "E 55 41 step (app/train.py:5) 42\n"
 		       "E 55 41 main (app/train.py:5) 11\n");
+	world_end(&w);
+}
+
+static void steps_at(struct world *w, unsigned ms, int64_t ended)
+{
+	events_steps(w->events, &w->target, ended, (1000ull + ms) * MS);
+}
+
+/* Whole steps alone: when the first one began nobody saw, and the last one has not ended. */
+TEST(events, steps_are_bars_between_their_ends)
+{
+	struct world w;
+
+	world_new(&w, true, false);
+	stack(add_thread(&w, "MainThread", 41), "main:10", 0);
+	steps_at(&w, 5, 4); /* not known yet: of no process */
+	next_round(&w);
+	steps_at(&w, 10, 4);
+	steps_at(&w, 20, 5);
+	steps_at(&w, 30, 5);
+	steps_at(&w, 40, 6);
+	steps_at(&w, 50, 9); /* three between two rounds */
+	steps_at(&w, 60, 2); /* counted anew */
+	steps_at(&w, 70, 3);
+	steps_at(&w, 85, 4);
+	steps_at(&w, 90, 4);
+	CHECK_INT(chrome_trace_flush(w.trace, NULL), 0);
+	struct buf b = bars(w.path);
+	CHECK_STR(buf_str(&b), "20+20 step 6\n40+10 steps 7 to 9\n70+15 step 4\n");
+	buf_release(&b);
 	world_end(&w);
 }
 

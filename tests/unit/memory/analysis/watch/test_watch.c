@@ -217,6 +217,56 @@ TEST(watch, during_an_operator)
 	analysis_free(w);
 }
 
+/* A row of a thread of Python, with its call stack. */
+static void stacked_row(enum row_event event, enum row_type type, const char *name,
+			const char *py_stack)
+{
+	struct row r = {.event = event,
+			.type = type,
+			.name = name,
+			.name_len = strlen(name),
+			.pid = PID,
+			.tid = 1,
+			.has_ptr = event == ROW_MALLOC,
+			.ptr = VICTIM,
+			.py_stack = py_stack,
+			.py_stack_len = strlen(py_stack),
+			.time_ns = now_ns++};
+
+	row_attr_number(&r, ATTR_SIZE, SIZE);
+	w->ops->row(w, &r);
+}
+
+#define TORCH_FRAME                                                                                \
+	"/usr/lib/python3/dist-packages/torch/nn/modules/linear.py(114): Linear.forward\n"
+
+TEST(watch, names_the_users_lines)
+{
+	begin_test();
+	stacked_row(ROW_MALLOC, TYPE_PTA, "", "/job/model.py(3): make\n/job/train.py(9): <module>");
+	looks(1, MUL, 1, true, 5);
+	stacked_row(ROW_OP_LAUNCH, TYPE_ATEN_START, "aten.addmm",
+		    TORCH_FRAME "/job/train.py(18): train_step\n/job/train.py(30): <module>");
+	looks(1, "aten.addmm", 1, false, 5);
+	accesses(1, TYPE_WRITE, 0x1000, SIZE);
+	looks(1, "aten.addmm", 1, true, 6);
+	ends(1, "aten.addmm");
+	CHECK_INT(w->ops->findings(w), 1);
+	CHECK_HAS("operator called by train_step (train.py:18) via Linear.forward; block "
+		  "allocated by make   (model.py:3) ");
+	json_t *o = json();
+	json_t *f = json_array_get(json_object_get(o, "corruption"), 0);
+	json_t *to = json_object_get(f, "to");
+	CHECK_STR(json_string_value(json_object_get(f, "where")), "make (model.py:3)");
+	CHECK_STR(json_string_value(json_object_get(to, "where")), "train_step (train.py:18)");
+	CHECK_STR(json_string_value(json_object_get(to, "via")), "Linear.forward");
+	json_decref(o);
+	/* Between two: the line of the one before, not that of an operator whose call is not known. */
+	calls("aten.b", 1, 7, 0x1000, 7);
+	CHECK_HAS("  after train_step (train.py:18) via Linear.forward; block allocated by");
+	analysis_free(w);
+}
+
 TEST(watch, underrun)
 {
 	begin_test();
