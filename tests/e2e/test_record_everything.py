@@ -350,10 +350,16 @@ def test_beside_the_daemon(build, tmp_path):
             top = [build / "bin/sonde", "top", "--once", "--json", "--port", str(d.port)]
             ask = lambda: subprocess.run(top, capture_output=True, text=True, timeout=60).stdout
             wait_until(lambda: "MatMulV2" in ask(), "what the recording sees")
-            stop = [build / "bin/dyno", "--port", str(d.port), "npu-monitor", "--npu-monitor-stop", "--wait"]
-            refused = subprocess.run(stop, capture_output=True, text=True, timeout=60)
-            assert "sonde record is recording" in refused.stdout + refused.stderr
+            refused = lambda *words: subprocess.run([build / "bin/dyno", "--port", str(d.port), *words], env=env,
+                                                    capture_output=True, text=True, timeout=60).stderr  # fmt: skip
+            trace = refused("nputrace", "--log-file", tmp_path, "--start-step", "-1", "--iterations", "2")
+            stop = refused("npu-monitor", "--npu-monitor-stop", "--wait")
             p.kill()
+        assert "sonde record is recording processes of this user already" in trace
+        assert "sonde record is recording this process already" in stop
+        for said in (trace, stop):
+            assert "'sonde record --dump PID'" in said and "'sonde timeline DIR'" in said
+            assert "--npu-monitor-stop" not in said
 
 
 def test_hosts_share_a_directory(build, tmp_path):
