@@ -129,6 +129,27 @@ def test_stacks_and_counters(build, tmp_path):
     assert any("cpu_mem" in name for name in tracks)
 
 
+def test_counters_of_devices(build, tmp_path):
+    """How busy they are, their memory and their power: each card has its tracks."""
+    out, stop = tmp_path / "rec", tmp_path / "stop"
+    words = [build / "bin/sonde", "record", "-q", "--only", "counters", "-o", out, "--", sys.executable, "-c",
+             "import pathlib, sys, time\nwhile not pathlib.Path(sys.argv[1]).exists(): time.sleep(0.01)", stop]
+    env = clean_env(tmp_path, SIM_NPU_COUNT="2", SIM_GPU_COUNT="2", LD_LIBRARY_PATH=str(build / "sim"))
+    names = {f"{name} {card}" for card in (0, 1) for name in
+             ("npu_aicore_usage_rate", "npu_hbm_used_mb", "npu_power_w",
+              "gpu_utilization_rate", "gpu_memory_used_mb", "gpu_power_w")}  # fmt: skip
+    with subprocess.Popen(words, env=env) as job:
+        wait_until(lambda: list(out.glob("recording_*/events.sonde")), "the recording")
+        wait_until(lambda: names <= set(read_timeline(build, tmp_path, out)), "counters of all cards")
+        stop.touch()
+    tracks = read_timeline(build, tmp_path, out)
+    watts = lambda track: {v for e in tracks[track] for v in e["args"].values()}
+    assert watts("gpu_utilization_rate 1") == {41}
+    assert watts("gpu_power_w 0") == {250.5} and watts("gpu_power_w 1") == {251.5}
+    for track in ("npu_power_w 0", "npu_power_w 1"):
+        assert all(90 < v < 400 for v in watts(track)), track
+
+
 def steps_of(got):
     """The first and the last step of which kernels were recorded from its beginning to its end; 0, 0: none."""
     found = re.match(r"Steps? (\d+)(?: to (\d+))? of 1 rank", got.ask("activity", "summary", got.dir))
