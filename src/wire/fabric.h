@@ -61,6 +61,7 @@
  *	           and, each behind a space, '+' and where it is written, or why it is not
  */
 #define FABRIC_CAN "sondeCan"
+#define FABRIC_RECORDED "SONDE_RECORD" /* a word of it: the monitor is that of `sonde record` */
 #define FABRIC_SAID "sondeSaid"
 #define FABRIC_POKE "sondePoke"
 #define FABRIC_TOP "sondeTop"

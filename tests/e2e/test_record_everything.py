@@ -145,6 +145,27 @@ def check_stacks_in_report(build, tmp_path, recording):
         assert text.count(b'"unit": "ns"') + text.count(b'"unit":"ns"') == 1
 
 
+def test_counters_of_devices(build, tmp_path):
+    """How busy they are, their memory and their power: each card has its tracks."""
+    out, stop = tmp_path / "rec", tmp_path / "stop"
+    words = [build / "bin/sonde", "record", "-q", "--only", "counters", "-o", out, "--", sys.executable, "-c",
+             "import pathlib, sys, time\nwhile not pathlib.Path(sys.argv[1]).exists(): time.sleep(0.01)", stop]
+    env = clean_env(tmp_path, SIM_NPU_COUNT="2", SIM_GPU_COUNT="2", LD_LIBRARY_PATH=str(build / "sim"))
+    names = {f"{name} {card}" for card in (0, 1) for name in
+             ("npu_aicore_usage_rate", "npu_hbm_used_mb", "npu_power_w",
+              "gpu_utilization_rate", "gpu_memory_used_mb", "gpu_power_w")}  # fmt: skip
+    with subprocess.Popen(words, env=env) as job:
+        wait_until(lambda: list(out.glob("recording_*/events.sonde")), "the recording")
+        wait_until(lambda: names <= set(read_timeline(build, tmp_path, out)), "counters of all cards")
+        stop.touch()
+    tracks = read_timeline(build, tmp_path, out)
+    watts = lambda track: {v for e in tracks[track] for v in e["args"].values()}
+    assert watts("gpu_utilization_rate 1") == {41}
+    assert watts("gpu_power_w 0") == {250.5} and watts("gpu_power_w 1") == {251.5}
+    for track in ("npu_power_w 0", "npu_power_w 1"):
+        assert all(90 < v < 400 for v in watts(track)), track
+
+
 def steps_of(got):
     """The first and the last step of which kernels were recorded from its beginning to its end; 0, 0: none."""
     found = re.match(r"Steps? (\d+)(?: to (\d+))? of 1 rank", got.ask("activity", "summary", got.dir))
@@ -422,10 +443,16 @@ def test_beside_the_daemon(build, tmp_path):
             top = [build / "bin/sonde", "top", "--once", "--json", "--port", str(d.port)]
             ask = lambda: subprocess.run(top, capture_output=True, text=True, timeout=60).stdout
             wait_until(lambda: "MatMulV2" in ask(), "what the recording sees")
-            stop = [build / "bin/dyno", "--port", str(d.port), "npu-monitor", "--npu-monitor-stop", "--wait"]
-            refused = subprocess.run(stop, capture_output=True, text=True, timeout=60)
-            assert "sonde record is recording" in refused.stdout + refused.stderr
+            refused = lambda *words: subprocess.run([build / "bin/dyno", "--port", str(d.port), *words], env=env,
+                                                    capture_output=True, text=True, timeout=60).stderr  # fmt: skip
+            trace = refused("nputrace", "--log-file", tmp_path, "--start-step", "-1", "--iterations", "2")
+            stop = refused("npu-monitor", "--npu-monitor-stop", "--wait")
             p.kill()
+        assert "sonde record is recording processes of this user already" in trace
+        assert "sonde record is recording this process already" in stop
+        for said in (trace, stop):
+            assert "'sonde record --dump PID'" in said and "'sonde timeline DIR'" in said
+            assert "--npu-monitor-stop" not in said
 
 
 def test_hosts_share_a_directory(build, tmp_path):

@@ -36,6 +36,7 @@ static void add_states(struct jobs_aggregate *a, const struct jobs_process *p, i
 
 	if (weight(monitor) > weight(a->monitor))
 		a->monitor = monitor;
+	a->recorded |= monitor == FABRIC_RUNNING && jobs_guest_is_recorded(p->guest);
 	a->monitor_reported = a->monitor_reported || p->heard & JOBS_HEARD_MONITOR;
 	if (!(p->heard & JOBS_HEARD_TRACE))
 		return;
@@ -84,7 +85,7 @@ json_t *jobs_get_status(struct jobs *j, const struct access_grant *who, const js
 /* All of it in one value of a map. */
 static uint64_t pack_states(struct jobs_aggregate a)
 {
-	return (uint64_t)a.monitor_reported << 16 |
+	return (uint64_t)a.recorded << 17 | (uint64_t)a.monitor_reported << 16 |
 	       (uint64_t)(a.trace - FABRIC_UNINITIALIZED) << 8 |
 	       (uint64_t)(a.monitor - FABRIC_UNINITIALIZED);
 }
@@ -97,7 +98,8 @@ struct jobs_aggregate jobs_of_user(const struct hmap *by_user, uid_t uid)
 		v = 0;
 	return (struct jobs_aggregate){.trace = (int)(v >> 8 & 0xff) + FABRIC_UNINITIALIZED,
 				       .monitor = (int)(v & 0xff) + FABRIC_UNINITIALIZED,
-				       .monitor_reported = v >> 16};
+				       .monitor_reported = v >> 16 & 1,
+				       .recorded = v >> 17 & 1};
 }
 
 /* Its last request was to stop the monitor, and that is on its way. */
@@ -190,6 +192,10 @@ const char *jobs_gate_reason(enum config_kind kind, struct jobs_aggregate a)
 	if (a.trace == FABRIC_UNINITIALIZED && a.monitor == FABRIC_UNINITIALIZED)
 		return "no NPU framework has reported to this daemon: start the daemon first, then "
 		       "the job with MSMONITOR_USE_DAEMON=1, or by 'sonde monitor'";
+	if (kind == CONFIG_NPU_TRACE && a.monitor == FABRIC_RUNNING && a.recorded)
+		return "sonde record is recording processes of this user already, kernels "
+		       "included: 'sonde record --dump PID' makes a copy of what it has now, "
+		       "'sonde timeline DIR' shows it";
 	if (kind == CONFIG_NPU_TRACE && a.monitor == FABRIC_RUNNING)
 		return "npu-monitor is running, and only one of the two can: stop it with 'dyno "
 		       "npu-monitor --npu-monitor-stop'";

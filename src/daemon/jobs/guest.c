@@ -22,6 +22,8 @@
 #define FILES_BYTES 4400 /* of a message about files: a path and two numbers */
 #define MAX_LOGGED_FAILURES 4 /* about one request: anybody can send anything */
 
+#define RECORDED (UINT64_C(1) << 63) /* its monitor is that of `sonde record` */
+
 /* A key of a config, the option that sets it, and what it is without. An option with two keys has
  * two rows; an item of a list that not everybody knows has one, KEY.item. */
 static const struct {
@@ -64,7 +66,7 @@ static const struct {
 	{"NPU_MONITOR_FILTER", "--filter", ""},
 };
 #define KEYS (sizeof(keys) / sizeof(keys[0]))
-_Static_assert(KEYS < 63, "a bit for each, and CAN_REPORTED");
+_Static_assert(KEYS < 62, "a bit for each, CAN_REPORTED and RECORDED");
 
 static uint64_t bit(size_t key)
 {
@@ -168,9 +170,16 @@ static uint64_t read_keys(const char *text, size_t len)
 		for (size_t i = 0; i < KEYS && n; i++)
 			if (strlen(keys[i].key) == n && !memcmp(keys[i].key, text + at, n))
 				can |= bit(i);
+		if (n == sizeof(FABRIC_RECORDED) - 1 && !memcmp(FABRIC_RECORDED, text + at, n))
+			can |= RECORDED;
 		at += n + 1;
 	}
 	return can;
+}
+
+bool jobs_guest_is_recorded(const struct jobs_guest *g)
+{
+	return g && g->can & RECORDED;
 }
 
 /* One whose pid is not visible is known by its address. */

@@ -324,6 +324,8 @@ void jobs_notify(const struct jobs *j, const struct jobs_process *p);
  * asks for traces by PyTorch's profiler. NULL: none. */
 struct jobs_process *jobs_guest_of(const struct jobs *j, const struct jobs_process *p);
 struct jobs_process *jobs_tracer_of(const struct jobs *j, const struct jobs_process *p);
+/* Is its monitor that of `sonde record`, which nobody else ends? g may be NULL. */
+bool jobs_guest_is_recorded(const struct jobs_guest *g);
 /* Adds to the set the bits of options of a config that the guest does not honour. */
 void jobs_guest_unsupported(const struct jobs_guest *g, const char *config, uint64_t *set);
 /* As people type them: ["--l2-cache"]. */
@@ -416,6 +418,7 @@ bool jobs_find_slowest(struct jobs_process *const *all, size_t n, int64_t now_ms
 struct jobs_aggregate {
 	int trace, monitor;
 	bool monitor_reported; /* by any of them, since the daemon began */
+	bool recorded; /* a monitor that runs is that of `sonde record` */
 	const struct jobs_process *leader; /* whose steps are reported; NULL: nobody's */
 };
 struct jobs_aggregate jobs_aggregate(const struct jobs *j, const struct access_grant *who);

@@ -31,7 +31,9 @@
 #define RETRY_NS 2000000000ull
 #define RECORDER_NS 1000000000ull /* between looks whether the recorder lives */
 #define NEVER UINT64_MAX
-#define RESIDENT "sonde record is recording all of this process already"
+#define RESIDENT                                                                                   \
+	"sonde record is recording this process already: 'sonde record --dump PID' makes a copy "  \
+	"of what it has now, 'sonde timeline DIR' shows it"
 
 static struct fork_safe_lock lock;
 /* What this process does. With the lock; `running` and `pid` are read without it where a moment
@@ -107,6 +109,7 @@ bool control_can_take(void)
 
 void control_send_status(void)
 {
+	static bool told; /* the daemon, that the monitor is that of `sonde record` */
 	struct fabric_status trace = trace_status();
 	struct fabric_status monitor = {
 		.state = now.running && !now.paused ? FABRIC_RUNNING : FABRIC_IDLE,
@@ -118,6 +121,9 @@ void control_send_status(void)
 	if (thread_polls())
 		link_send_status("npuTraceStatus", &trace);
 	link_send_status("npuMonitorStatus", &monitor);
+	if (now.resident || told)
+		send_capabilities(now.resident);
+	told = now.resident;
 }
 
 static int refuse(char *why, size_t cap, int code, const char *a, const char *b, const char *c)

@@ -107,6 +107,7 @@ int link_register(int32_t device);
 /* --- thread.c --- */
 
 /* For who sent the request, by its REQUEST_TRACE_ID: the daemon passes it on. */
+void send_capabilities(bool recorded); /* recorded: the monitor is that of `sonde record` */
 void send_answer(const char *request, size_t len, bool done, const char *words);
 /* False: a framework asks, and it reports about traces, which are its own. */
 bool thread_polls(void);

@@ -38,9 +38,10 @@ static struct {
 	char request[REQUEST_MAX_BYTES];
 } self;
 
-/* The config keys that we honour; the others are named in the answer to who asks. */
-static const char capabilities[] =
-	"NPU_MONITOR_START NPU_MONITOR_STOP REPORT_INTERVAL_S DURATION MSPTI_ACTIVITY_KIND "
+/* The config keys that we honour; the others are named in the answer to who asks. The first word is
+ * for a process that `sonde record` records. */
+static const char capabilities[] = FABRIC_RECORDED
+	" NPU_MONITOR_START NPU_MONITOR_STOP REPORT_INTERVAL_S DURATION MSPTI_ACTIVITY_KIND "
 	"NPU_MONITOR_LOG_FILE NPU_MONITOR_EXPORT_TYPE JSONL_ROTATE_LOG_LINES "
 	"JSONL_ROTATE_LOG_FILES NPU_MONITOR_FILTER " TRACE_CAPABILITIES TRACE_CAPABILITIES_PYTHON;
 
@@ -54,11 +55,17 @@ static bool lock_control(void)
 	return false;
 }
 
-static void send_everything(void)
+void send_capabilities(bool recorded)
 {
 	size_t python = collect_has_python() ? 0 : sizeof(TRACE_CAPABILITIES_PYTHON) - 1;
+	size_t skipped = recorded ? 0 : sizeof(FABRIC_RECORDED);
 
-	link_send(FABRIC_CAN, capabilities, sizeof(capabilities) - 1 - python);
+	link_send(FABRIC_CAN, capabilities + skipped, sizeof(capabilities) - 1 - python - skipped);
+}
+
+static void send_everything(void)
+{
+	send_capabilities(false);
 	control_send_status();
 }
 

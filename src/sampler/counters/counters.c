@@ -169,6 +169,8 @@ static void put_npu(struct counters *c, const struct sample *s)
 		put_value(c, COUNTER_NPU, s, "npu_hbm_used_mb", "hbm_used_mb", v / MB);
 	if (find_metric(s, "hbm_total_bytes", &v))
 		put_total(c, COUNTER_NPU, s, "npu_hbm_total_mb", v / MB);
+	if (c->o.power && find_metric(s, "npu_power_draw_w", &v))
+		put_value(c, COUNTER_NPU, s, "npu_power_w", "power_w", v);
 }
 
 static void put_gpu(struct counters *c, const struct sample *s)
@@ -186,6 +188,8 @@ static void put_gpu(struct counters *c, const struct sample *s)
 		put_value(c, COUNTER_GPU, s, "gpu_memory_used_mb", "memory_used_mb", v / MB);
 	if (find_metric(s, "gpu_memory_total_bytes", &v))
 		put_total(c, COUNTER_GPU, s, "gpu_memory_total_mb", v / MB);
+	if (c->o.power && find_metric(s, "gpu_power_draw", &v))
+		put_value(c, COUNTER_GPU, s, "gpu_power_w", "power_w", v);
 }
 
 static void put_sample(struct counters *c, enum counter_track track, const struct sample *s)

@@ -46,6 +46,7 @@ static void start_counters(struct state *s)
 		.npu = true,
 		.gpu = true,
 		.host = true,
+		.power = true,
 		.period_ms = r->counters_ms,
 		.npu_timeout_ms = DRIVER_MS,
 		.gpu_timeout_ms = DRIVER_MS,

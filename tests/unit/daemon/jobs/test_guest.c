@@ -184,6 +184,25 @@ TEST(jobs_guest, what_it_cannot_is_named)
 	end(j);
 }
 
+TEST(jobs_guest, a_recording_is_not_called_a_monitor)
+{
+	static const char can[] = "SONDE_RECORD PROFILE_START_STEP";
+	struct jobs_sender from = sender(0, true);
+	struct jobs *j = make();
+
+	guest(j, 5);
+	ask(j, true, 3, 5);
+	tell(j, FABRIC_MONITOR_STATUS, 5, FABRIC_RUNNING);
+	CHECK(strstr(order(j, TRACE, ",\"with_reason\":true"), "npu-monitor is running"));
+	CHECK(jobs_can(j, &from, can, sizeof(can) - 1));
+	const char *why = order(j, TRACE, ",\"with_reason\":true");
+	CHECK(strstr(why, "ineffective") && strstr(why, "'sonde record --dump PID'"));
+	CHECK(!strstr(why, "--npu-monitor-stop"));
+	CHECK(jobs_can(j, &from, can + 13, sizeof(can) - 14)); /* it has ended */
+	CHECK(strstr(order(j, TRACE, ",\"with_reason\":true"), "npu-monitor is running"));
+	end(j);
+}
+
 TEST(jobs_guest, a_stop_takes_the_place_of_a_start_that_was_not_fetched)
 {
 	struct jobs *j = make();
