@@ -187,8 +187,21 @@ int stream_frame(const struct stream_ops *ops, void *arg, uint32_t type, const c
 	}
 }
 
-int stream_file(const char *path, const struct stream_ops *ops, void *arg, bool *out_torn,
-		struct err *err)
+static int tell_all(const struct stream_listener *to, uint32_t type, const char *payload,
+		    size_t bytes, uint64_t skipped, struct err *err)
+{
+	int r = 0;
+
+	for (; to && r == 0; to = to->next) {
+		if (skipped && to->ops->damage)
+			to->ops->damage(to->arg, skipped);
+		r = stream_frame(to->ops, to->arg, type, payload, bytes, err);
+	}
+	return r;
+}
+
+int stream_file_to(const char *path, const struct stream_listener *to, bool *out_torn,
+		   struct err *err)
 {
 	struct recording_reader *r;
 	struct progress progress = {0};
@@ -199,12 +212,11 @@ int stream_file(const char *path, const struct stream_ops *ops, void *arg, bool 
 	int ret = recording_open(&r, path, err);
 	if (ret < 0)
 		return ret;
-	if (ops->version)
-		ops->version(arg, recording_version(r));
+	for (const struct stream_listener *l = to; l; l = l->next)
+		if (l->ops->version)
+			l->ops->version(l->arg, recording_version(r));
 	while ((ret = recording_next(r, &type, &payload, &bytes, err)) > 0) {
-		if (recording_skipped(r) && ops->damage)
-			ops->damage(arg, recording_skipped(r));
-		ret = stream_frame(ops, arg, type, payload, bytes, err);
+		ret = tell_all(to, type, payload, bytes, recording_skipped(r), err);
 		if (ret < 0)
 			break;
 		progress_show(&progress, "reading", recording_offset(r), recording_size(r));
@@ -214,4 +226,10 @@ int stream_file(const char *path, const struct stream_ops *ops, void *arg, bool 
 		*out_torn = recording_torn(r);
 	recording_reader_free(r);
 	return ret;
+}
+
+int stream_file(const char *path, const struct stream_ops *ops, void *arg, bool *out_torn,
+		struct err *err)
+{
+	return stream_file_to(path, &(struct stream_listener){ops, arg, NULL}, out_torn, err);
 }

@@ -53,6 +53,16 @@ void stream_losses_end(const struct stream_losses *l, struct frame_proc_end *e);
 int stream_frame(const struct stream_ops *ops, void *arg, uint32_t type, const char *payload,
 		 size_t bytes, struct err *err);
 
+/* Who hears a file, and who else does: each frame goes to all of them in turn. */
+struct stream_listener {
+	const struct stream_ops *ops;
+	void *arg;
+	const struct stream_listener *next; /* NULL: nobody else */
+};
+
+int stream_file_to(const char *path, const struct stream_listener *to, bool *out_torn,
+		   struct err *err);
+
 /* All frames of a file. *out_torn (may be NULL) says whether it ends in the middle of a frame. */
 int stream_file(const char *path, const struct stream_ops *ops, void *arg, bool *out_torn,
 		struct err *err);

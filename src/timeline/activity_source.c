@@ -11,7 +11,7 @@
 #include "base/containers/hmap.h"
 #include "base/containers/intern.h"
 #include "base/mem.h"
-#include "timeline/timeline.h"
+#include "timeline/sources.h"
 #include "unwind/symbols/demangle.h"
 
 #define STREAMS 256 /* tracks of a device are in the order of its streams */
@@ -239,27 +239,30 @@ static void release_source(struct activity_source *s)
 
 /* --- a recording of all processes --- */
 
-struct recording_source {
+struct recorded_activities {
 	struct timeline *t;
 	const char *host;
+	struct processes *processes;
 	struct buf *notes;
+	struct activity_reading *reading;
 };
 
 /* What a process of a recording has reported in one window. */
 struct window_source {
 	struct activity_source s;
 	const struct activity_about *about;
-	struct recording_source *from;
+	struct recorded_activities *from;
 };
 
 static void *begin_window(void *arg, uint32_t proc, const struct activity_about *about)
 {
-	struct recording_source *from = arg;
+	struct recorded_activities *from = arg;
 	struct window_source *w = xcalloc(1, sizeof(*w));
 
 	(void)proc;
 	w->s.t = from->t;
-	w->s.process = timeline_process(from->t, from->host, about->pid, about->rank, NULL);
+	w->s.process = timeline_process_of(from->t, from->host, from->processes, about->pid,
+					   about->rank, NULL);
 	w->about = about;
 	w->from = from;
 	return w;
@@ -298,16 +301,27 @@ static void end_window(void *process, const struct activity_about *about)
 	free(w);
 }
 
-int timeline_read_recorded(struct timeline *t, const struct timeline_source *from,
-			   struct buf *notes, struct err *err)
+struct recorded_activities *timeline_hear_activities(struct timeline *t, const char *host,
+						     struct processes *processes, struct buf *notes,
+						     struct stream_listener *out_all)
 {
 	static const struct activity_recording_ops ops = {.process = begin_window,
 							  .activity = take_recorded,
 							  .end = end_window,
 							  .gap = put_gap};
-	struct recording_source r = {t, from->host, notes};
+	struct recorded_activities *r = xcalloc(1, sizeof(*r));
 
-	return activity_recording_read(from->path, ACTIVITY_ALL_PROCESSES, &ops, &r, err);
+	*r = (struct recorded_activities){t, host, processes, notes, NULL};
+	r->reading = activity_recording_begin(ACTIVITY_ALL_PROCESSES, &ops, r, out_all);
+	return r;
+}
+
+int timeline_end_activities(struct recorded_activities *r)
+{
+	int result = activity_recording_end(r->reading);
+
+	free(r);
+	return result;
 }
 
 int timeline_read_activities(struct timeline *t, const struct timeline_source *from,

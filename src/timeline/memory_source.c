@@ -9,7 +9,7 @@
 #include "memory/analysis/common/blocks.h"
 #include "memory/input/input.h"
 #include "timeline/memory_findings.h"
-#include "timeline/timeline.h"
+#include "timeline/sources.h"
 #include "wire/record.h"
 
 /* What is known of a pool's counters; in its `own`. */
@@ -42,9 +42,8 @@ struct memory_source {
 static struct timeline_process *find_process(void *arg, uint32_t pid)
 {
 	struct memory_source *s = arg;
-	const struct process_facts *f = processes_find(s->processes, pid);
 
-	return timeline_process(s->t, s->host, pid, f ? f->rank : -1, f ? f->command : NULL);
+	return timeline_process_of(s->t, s->host, s->processes, pid, -1, NULL);
 }
 
 /* --- counters --- */
@@ -303,13 +302,14 @@ static void end_ranges(struct memory_source *s)
 	}
 }
 
-int timeline_read_memory(struct timeline *t, const struct timeline_source *from, struct buf *notes,
-			 struct err *err)
+int timeline_read_memory(struct timeline *t, const struct timeline_source *from,
+			 const struct recording_hearers *others, struct buf *notes, struct err *err)
 {
-	struct processes processes = {0};
 	struct memory_source s = {
-		.t = t, .host = from->host, .processes = &processes, .notes = notes};
-	struct input_sink who = {.processes = &processes, .attrs = 1ull << ATTR_SIZE};
+		.t = t, .host = from->host, .processes = others->processes, .notes = notes};
+	struct input_sink who = {.processes = others->processes,
+				 .attrs = 1ull << ATTR_SIZE,
+				 .beside = others->names};
 	struct input_sink sink = {
 		.process = take_process,
 		.row = take_row,
@@ -317,6 +317,7 @@ int timeline_read_memory(struct timeline *t, const struct timeline_source *from,
 		.attrs = BLOCKS_ATTRS | 1ull << ATTR_REQ_SIZE | 1ull << ATTR_PROCESS_USED |
 			 1ull << ATTR_DEVICE_USED | memory_findings_attrs(),
 		.arg = &s,
+		.beside = others->all,
 	};
 	int r = input_read(from->path, &who, err);
 
@@ -336,6 +337,5 @@ int timeline_read_memory(struct timeline *t, const struct timeline_source *from,
 	free(s.ranges);
 	hmap_release(&s.used);
 	hmap_release(&s.range_of);
-	processes_release(&processes);
 	return r;
 }

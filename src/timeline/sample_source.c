@@ -9,7 +9,7 @@
 #include "base/containers/intern.h"
 #include "base/mem.h"
 #include "recorder/stream.h"
-#include "timeline/timeline.h"
+#include "timeline/sources.h"
 #include "wire/record.h"
 
 #define MAX_DEPTH 200 /* of stacks: deeper calls are not shown */
@@ -40,6 +40,14 @@ struct sample_source {
 	struct sampled_frame *frames; /* by their ids */
 	size_t nframes, cap;
 	struct hmap threads; /* process and thread to struct sampled_thread */
+	struct processes *known; /* of memory's first reading */
+	struct said_process { /* by the sampler */
+		uint32_t pid;
+		int32_t rank;
+		const char *command; /* interned */
+	} * said;
+	size_t nsaid, cap_said;
+	struct hmap said_at; /* pid to its place there */
 	struct hmap processes; /* pid to struct timeline_process, or to 1: it is not wanted */
 };
 
@@ -50,14 +58,15 @@ static uint64_t wall_of(const struct sample_source *s, uint64_t ns)
 
 /* --- who --- */
 
-static struct timeline_process *process_of(struct sample_source *s, uint32_t pid, int32_t rank,
-					   const char *command)
+static struct timeline_process *process_of(struct sample_source *s, uint32_t pid)
 {
-	uint64_t known = hmap_get(&s->processes, pid);
+	uint64_t known = hmap_get(&s->processes, pid), at = hmap_get(&s->said_at, pid);
 
 	if (known != HMAP_NONE)
 		return known == 1 ? NULL : (struct timeline_process *)(uintptr_t)known;
-	struct timeline_process *p = timeline_process(s->t, s->host, pid, rank, command);
+	struct timeline_process *p = timeline_process_of(
+		s->t, s->host, s->known, pid, at == HMAP_NONE ? -1 : s->said[at].rank,
+		at == HMAP_NONE ? NULL : s->said[at].command);
 	hmap_put(&s->processes, pid, p ? (uintptr_t)p : 1);
 	return p;
 }
@@ -69,7 +78,6 @@ static struct sampled_thread *thread_of(struct sample_source *s, uint32_t pid, u
 
 	if (!th) {
 		th = xcalloc(1, sizeof(*th));
-		th->process = process_of(s, pid, -1, NULL);
 		hmap_put_ptr(&s->threads, key, th);
 	}
 	return th;
@@ -82,11 +90,10 @@ static void on_sampled(struct sample_source *s, const struct rec_sampled *r)
 
 	if (r->tid) {
 		thread_of(s, r->pid, r->tid)->name = intern(text, len);
-	} else {
-		char *command = xstrndup(text, len);
-
-		(void)process_of(s, r->pid, r->rank, command);
-		free(command);
+	} else if (hmap_get(&s->said_at, r->pid) == HMAP_NONE) {
+		hmap_put(&s->said_at, r->pid, s->nsaid);
+		*XPUSH(s->said, s->nsaid, s->cap_said) =
+			(struct said_process){r->pid, r->rank, intern(text, len)};
 	}
 }
 
@@ -172,6 +179,8 @@ static void on_sample(struct sample_source *s, const struct rec_sample *r)
 	unsigned n = find_path(s, r->frame, path), same = 0;
 
 	if (!th->process)
+		th->process = process_of(s, r->pid);
+	if (!th->process)
 		return;
 	struct timeline_track *k = track_of(th, r);
 	ns = ns < th->last_ns ? th->last_ns : ns;
@@ -217,7 +226,7 @@ static void on_counter(struct sample_source *s, const struct rec_counter *r)
 {
 	size_t len;
 	const char *text = rec_text(&r->head, &len);
-	struct timeline_process *p = process_of(s, r->pid, -1, NULL);
+	struct timeline_process *p = process_of(s, r->pid);
 	char name[160];
 	int n = r->card >= 0 ? snprintf(name, sizeof(name), "%.*s %d", (int)strnlen(text, len),
 					text, r->card)
@@ -274,18 +283,29 @@ static void on_name(void *arg, uint32_t proc, uint32_t tid, const struct rec *r)
 		on_sampled(arg, (const struct rec_sampled *)r);
 }
 
-int timeline_read_samples(struct timeline *t, const struct timeline_source *from, struct err *err)
+struct sample_source *timeline_hear_samples(struct timeline *t, const char *host,
+					    struct processes *processes,
+					    struct stream_listener *out_names,
+					    struct stream_listener *out_all)
 {
 	static const struct stream_ops names = {.record = on_name};
 	static const struct stream_ops ops = {.session = on_session, .record = on_record};
-	struct sample_source s = {.t = t, .host = from->host};
-	int r = stream_file(from->path, &names, &s, NULL, err);
+	struct sample_source *s = xcalloc(1, sizeof(*s));
 
-	if (r == 0)
-		r = stream_file(from->path, &ops, &s, NULL, err);
+	*s = (struct sample_source){.t = t, .host = host, .known = processes};
+	*out_names = (struct stream_listener){&names, s, NULL};
+	*out_all = (struct stream_listener){&ops, s, NULL};
+	return s;
+}
 
-	end_threads(&s);
-	free(s.frames);
-	hmap_release(&s.processes);
-	return r;
+void timeline_end_samples(struct sample_source *s)
+{
+	end_threads(s);
+	for (size_t i = 0; i < s->nsaid; i++)
+		(void)process_of(s, s->said[i].pid); /* of which there is nothing else, too */
+	free(s->frames);
+	free(s->said);
+	hmap_release(&s->said_at);
+	hmap_release(&s->processes);
+	free(s);
 }

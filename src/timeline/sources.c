@@ -13,6 +13,7 @@
 #include "base/fs.h"
 #include "base/mem.h"
 #include "formats/clock_file.h"
+#include "memory/analysis/processes/processes.h"
 #include "memory/input/recording_path.h"
 #include "timeline/clocks.h"
 #include "timeline/sources.h"
@@ -161,12 +162,54 @@ static void wait_for_recorder(const char *file)
 	free(dir);
 }
 
+struct timeline_process *timeline_process_of(struct timeline *t, const char *host,
+					     struct processes *processes, uint32_t pid,
+					     int32_t rank, const char *command)
+{
+	const struct process_facts *f = processes_find(processes, pid);
+
+	if (f && f->rank >= 0)
+		rank = f->rank;
+	return timeline_process(t, host, pid, rank, f ? f->command : command);
+}
+
+static int read_recording(struct timeline *t, const struct timeline_source *s, struct buf *notes,
+			  struct err *err)
+{
+	struct processes processes = {0};
+	struct stream_listener names, samples, activities;
+	struct sample_source *stacks =
+		timeline_hear_samples(t, s->host, &processes, &names, &samples);
+	struct recorded_activities *devices =
+		timeline_hear_activities(t, s->host, &processes, notes, &activities);
+
+	activities.next = &samples;
+	const struct recording_hearers others = {&processes, &names, &activities};
+	int r = timeline_read_memory(t, s, &others, notes, err);
+	int ended = timeline_end_activities(devices);
+
+	timeline_end_samples(stacks);
+	processes_release(&processes);
+	return r < 0 ? r : ended;
+}
+
+/* A recording of memory alone, or dumps. */
+static int read_memory(struct timeline *t, const struct timeline_source *s, struct buf *notes,
+		       struct err *err)
+{
+	struct processes processes = {0};
+	const struct recording_hearers alone = {.processes = &processes};
+	int r = timeline_read_memory(t, s, &alone, notes, err);
+
+	processes_release(&processes);
+	return r;
+}
+
 static int read_found(struct timeline *t, const char *given, const struct source_file *f,
 		      struct buf *notes, struct err *err)
 {
 	const char *host = t->o.clocks ? timeline_clocks_host(t->o.clocks, f->path, given) : given;
 	struct timeline_source s = {host, f->path};
-	int r;
 
 	switch (f->kind) {
 	case SOURCE_ACTIVITY:
@@ -177,12 +220,8 @@ static int read_found(struct timeline *t, const char *given, const struct source
 		return 0; /* it was read before all others */
 	default:
 		wait_for_recorder(f->path);
-		r = timeline_read_memory(t, &s, notes, err);
-		if (r == 0 && ends_with(f->path, "/" SESSION_RECORDING))
-			r = timeline_read_recorded(t, &s, notes, err);
-		if (r == 0 && ends_with(f->path, "/" SESSION_RECORDING))
-			r = timeline_read_samples(t, &s, err);
-		return r;
+		return ends_with(f->path, "/" SESSION_RECORDING) ? read_recording(t, &s, notes, err)
+								 : read_memory(t, &s, notes, err);
 	}
 }
 

@@ -143,17 +143,10 @@ struct timeline_source {
 	const char *path;
 };
 /* Sentences for the reader are added to notes, one per line. */
-int timeline_read_memory(struct timeline *t, const struct timeline_source *s, struct buf *notes,
-			 struct err *err);
 int timeline_read_activities(struct timeline *t, const struct timeline_source *s, struct buf *notes,
 			     struct err *err);
 int timeline_read_chrome(struct timeline *t, const struct timeline_source *s, struct buf *notes,
 			 struct err *err);
-/* What `sonde record` has put into a recording beside memory; s->path: events.sonde. */
-int timeline_read_recorded(struct timeline *t, const struct timeline_source *s, struct buf *notes,
-			   struct err *err);
-/* Likewise: stacks and counters. */
-int timeline_read_samples(struct timeline *t, const struct timeline_source *s, struct err *err);
 /* Whichever it is; a directory may have several kinds of files. -ENOENT: none of them. */
 int timeline_read(struct timeline *t, const struct timeline_source *s, struct buf *notes,
 		  struct err *err);

@@ -16,8 +16,9 @@
 
 #include "activity/read/recording.h"
 #include "base/containers/buf.h"
+#include "memory/analysis/processes/processes.h"
 #include "report/profiles.h"
-#include "timeline/timeline.h"
+#include "timeline/sources.h"
 #include "wire/record.h"
 #include "wire/recording.h"
 
@@ -137,14 +138,22 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	add_records(&batch, data, size);
 	add_frame(&file, FRAME_BATCH, batch.data, batch.len);
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-	struct timeline_source s = {NULL, path};
 	if (fd < 0 || write(fd, file.data, file.len) != (ssize_t)file.len ||
 	    timeline_new(&o, &t, &err) < 0)
 		abort();
-	if (timeline_read_recorded(t, &s, &notes, &err) < 0 ||
-	    timeline_read_samples(t, &s, &err) < 0 ||
+	struct processes processes = {0};
+	struct stream_listener names, samples, activities;
+	struct sample_source *stacks = timeline_hear_samples(t, NULL, &processes, &names, &samples);
+	struct recorded_activities *devices =
+		timeline_hear_activities(t, NULL, &processes, &notes, &activities);
+	activities.next = &samples;
+	if (stream_file_to(path, &names, NULL, &err) < 0 ||
+	    stream_file_to(path, &activities, NULL, &err) < 0 ||
 	    activity_recording_read(path, ACTIVITY_ALL_PROCESSES, &ops, &texts, &err) < 0)
 		abort(); /* the file is well-formed */
+	(void)timeline_end_activities(devices);
+	timeline_end_samples(stacks);
+	processes_release(&processes);
 	read_profile(path);
 	(void)timeline_close(t, &counts, &err);
 	close(fd);

@@ -17,7 +17,7 @@
 #include "base/text/number_read.h"
 #include "wire/control_page.h"
 
-struct reading {
+struct activity_reading {
 	const struct activity_recording_ops *ops;
 	void *arg;
 	uint32_t only; /* number of the process; ACTIVITY_ALL_PROCESSES */
@@ -27,7 +27,7 @@ struct reading {
 
 /* A window that is read. */
 struct read_window {
-	struct reading *reading;
+	struct activity_reading *reading;
 	struct activity_about about;
 	struct hmap texts; /* address of a text of the process to the same text, for ever */
 	void *process; /* of the caller */
@@ -38,7 +38,7 @@ struct read_window {
 
 static int open_window(struct window *w, struct err *err)
 {
-	struct reading *rd = w->state;
+	struct activity_reading *rd = w->state;
 	struct read_window *o = xcalloc(1, sizeof(*o));
 
 	(void)err;
@@ -165,15 +165,35 @@ static const struct window_ops reading_ops = {
 	.close = close_window,
 };
 
+struct activity_reading *activity_recording_begin(uint32_t only,
+						  const struct activity_recording_ops *ops,
+						  void *arg, struct stream_listener *out)
+{
+	struct activity_reading *rd = xcalloc(1, sizeof(*rd));
+
+	*rd = (struct activity_reading){.ops = ops, .arg = arg, .only = only};
+	rd->activities = activities_new_reader(&reading_ops, rd);
+	*out = (struct stream_listener){&activities_stream, rd->activities, NULL};
+	return rd;
+}
+
+int activity_recording_end(struct activity_reading *rd)
+{
+	activities_free(rd->activities);
+	int result = rd->result;
+	free(rd);
+	return result;
+}
+
 int activity_recording_read(const char *path, uint32_t only,
 			    const struct activity_recording_ops *ops, void *arg, struct err *err)
 {
-	struct reading rd = {.ops = ops, .arg = arg, .only = only};
+	struct stream_listener to;
+	struct activity_reading *rd = activity_recording_begin(only, ops, arg, &to);
+	int r = stream_file_to(path, &to, NULL, err);
+	int result = activity_recording_end(rd);
 
-	rd.activities = activities_new_reader(&reading_ops, &rd);
-	int r = stream_file(path, &activities_stream, rd.activities, NULL, err);
-	activities_free(rd.activities);
-	return r < 0 ? r : rd.result;
+	return r < 0 ? r : result;
 }
 
 /* --- one process, as if it had a file of its own --- */

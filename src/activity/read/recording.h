@@ -4,6 +4,7 @@
 #define SONDE_ACTIVITY_READ_RECORDING_H
 
 #include "activity/read/read.h"
+#include "recorder/stream.h"
 
 #define ACTIVITY_ALL_PROCESSES UINT32_MAX
 
@@ -22,6 +23,14 @@ struct activity_recording_ops {
 /* `only`: the number of a process in the recording. */
 int activity_recording_read(const char *path, uint32_t only,
 			    const struct activity_recording_ops *ops, void *arg, struct err *err);
+
+/* The same beside others who hear that file: between the two calls it is read, by stream_file_to()
+ * with this listener. The end gives what ended it early, or 0. */
+struct activity_reading;
+struct activity_reading *activity_recording_begin(uint32_t only,
+						  const struct activity_recording_ops *ops,
+						  void *arg, struct stream_listener *out);
+int activity_recording_end(struct activity_reading *r);
 
 /* "…/events.sonde:3": for activity_read(). */
 bool activity_recording_is_path(const char *path);

@@ -14,6 +14,7 @@
 #include "memory/analysis/processes/processes.h"
 #include "memory/options/asked.h"
 
+struct stream_listener;
 struct watch_sample;
 
 /* The processes that a question is about: those of a pid or of a rank; none given: all. */
@@ -58,6 +59,7 @@ struct input_sink {
 	/* A dump that was read to its end. */
 	void (*file)(void *arg, const char *path, bool is_dump);
 	void *arg;
+	const struct stream_listener *beside; /* who else hears the frames, of a recording */
 };
 
 /* The host of a recording (not of dumps, which do not say it); false: it is not known. */

@@ -333,7 +333,7 @@ int input_read_recording(const char *file, const struct input_sink *sink, struct
 	struct track *t = track_new(&tracks);
 	bool torn = false;
 
-	int r = track_file(t, file, &torn, err);
+	int r = track_file_beside(t, file, sink->beside, &torn, err);
 	if (r == 0)
 		tell_dropped(t, file, &pids);
 	if (r == 0 && torn)

@@ -404,8 +404,16 @@ void track_file_grows(struct track *t, const char *recording)
 
 int track_file(struct track *t, const char *recording, bool *out_torn, struct err *err)
 {
+	return track_file_beside(t, recording, NULL, out_torn, err);
+}
+
+int track_file_beside(struct track *t, const char *recording, const struct stream_listener *others,
+		      bool *out_torn, struct err *err)
+{
+	const struct stream_listener all = {&track_stream, t, others};
+
 	track_file_grows(t, recording);
-	int r = stream_file(recording, &track_stream, t, out_torn, err);
+	int r = stream_file_to(recording, &all, out_torn, err);
 
 	t->whole = t->ended;
 	for (uint32_t i = 0; i < t->nprocs; i++)

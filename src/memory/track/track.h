@@ -72,6 +72,9 @@ extern const struct stream_ops track_stream;
  * end with its newest record. *out_torn (may be NULL): it ends in the middle of a frame.
  */
 int track_file(struct track *t, const char *recording, bool *out_torn, struct err *err);
+/* The same; others (NULL: nobody) hear it, too. */
+int track_file_beside(struct track *t, const char *recording, const struct stream_listener *others,
+		      bool *out_torn, struct err *err);
 
 /*
  * For who reads a file frame by frame while it is written: how much may be kept follows its size, as
