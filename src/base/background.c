@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -24,7 +25,6 @@ struct background {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of everything below */
 static pthread_cond_t one_ended = PTHREAD_COND_INITIALIZER;
 static struct background *running;
-static unsigned count;
 
 static void enlist(struct background *b)
 {
@@ -34,7 +34,6 @@ static void enlist(struct background *b)
 	if (b->next)
 		b->next->link = &b->next;
 	running = b;
-	count++;
 	pthread_mutex_unlock(&lock);
 }
 
@@ -44,7 +43,6 @@ static void discharge(struct background *b)
 	*b->link = b->next;
 	if (b->next)
 		b->next->link = b->link;
-	count--;
 	free(b);
 	pthread_cond_broadcast(&one_ended);
 	pthread_mutex_unlock(&lock);
@@ -89,7 +87,16 @@ static void leave_at_once(int status, void *arg)
 	_exit(status);
 }
 
-unsigned background_wait(unsigned ms)
+static unsigned count_running(const char *name)
+{
+	unsigned n = 0;
+
+	for (const struct background *b = running; b; b = b->next)
+		n += !name || !strcmp(b->name, name);
+	return n;
+}
+
+unsigned background_wait(const char *name, unsigned ms)
 {
 	struct timespec until;
 	int e = 0;
@@ -102,11 +109,12 @@ unsigned background_wait(unsigned ms)
 		until.tv_sec++;
 	}
 	pthread_mutex_lock(&lock);
-	while (count && e != ETIMEDOUT)
+	while (count_running(name) && e != ETIMEDOUT)
 		e = pthread_cond_clockwait(&one_ended, &lock, CLOCK_MONOTONIC, &until);
-	unsigned left = count;
+	unsigned left = count_running(name);
 	for (const struct background *b = running; b; b = b->next)
-		log_warn("%s still hangs: left behind", b->name);
+		if (!name || !strcmp(b->name, name))
+			log_warn("%s still hangs: left behind", b->name);
 	pthread_mutex_unlock(&lock);
 	if (left)
 		on_exit(leave_at_once, NULL);

@@ -10,8 +10,9 @@
 /* Starts a thread that takes no signals. `name` is for messages and outlives it. */
 int background_run(const char *name, void (*fn)(void *arg), void *arg);
 
-/* Waits until all have ended, at most so many milliseconds; gives how many have not, and logs their
- * names. The process then leaves without destructors of libraries in which they may hang. */
-unsigned background_wait(unsigned ms);
+/* Waits until all of this name have ended (NULL: all), at most so many milliseconds; gives how many
+ * have not, and logs their names. The process then leaves without destructors of libraries in which
+ * they may hang. */
+unsigned background_wait(const char *name, unsigned ms);
 
 #endif

@@ -284,7 +284,7 @@ static void close_all(struct process *p)
 	fabric_free(d->fabric);
 	inspect_free(d->inspect);
 	metrics_free(d->metrics);
-	background_wait(LEAVE_MS);
+	background_wait(NULL, LEAVE_MS);
 	jobs_free(d->jobs);
 	access_free(d->access);
 	greeter_free(d->greeter);

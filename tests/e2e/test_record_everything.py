@@ -129,6 +129,7 @@ def test_stacks_and_counters(build, tmp_path):
     begun = [e for e in main if e["ph"] == "B"]
     assert len(begun) == sum(e["ph"] == "E" for e in main), "every call has an end"
     assert any("cpu_mem" in name for name in tracks)
+    assert "hangs" not in (recording / "msmemscope.log").read_text(), "its threads end"
     check_stacks_in_report(build, tmp_path, recording)
 
 

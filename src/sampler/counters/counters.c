@@ -29,6 +29,7 @@
 #define USUAL_MS 1000
 #define OPEN_MS 1500 /* how long drivers may take to answer, beyond what their programs may */
 #define EXIT_MS 200
+#define THREAD_NAME "reading of counters"
 
 enum reader_kind { READ_NPU, READ_GPU, READ_HOST, READER_KINDS };
 
@@ -334,7 +335,7 @@ static int start_reader(struct counters *c, enum reader_kind kind, struct err *e
 	c->readers[kind].wanted = true;
 	c->users++;
 	pthread_mutex_unlock(&c->lock);
-	int e = background_run("reading of counters", reader_main, r);
+	int e = background_run(THREAD_NAME, reader_main, r);
 	if (e == 0)
 		return 0;
 	pthread_mutex_lock(&c->lock);
@@ -430,5 +431,5 @@ void counters_stop(struct counters *c)
 	drop_user(c);
 	/* Time for threads that only slept; one that hangs is left behind. */
 	if (!alone)
-		background_wait(EXIT_MS);
+		background_wait(THREAD_NAME, EXIT_MS);
 }

@@ -76,8 +76,8 @@ static void close_sampler(void *state)
 {
 	struct state *s = state;
 
-	counters_stop(s->counters);
 	sampling_stop(s->sampling);
+	counters_stop(s->counters);
 	step_count_release(&s->count);
 	free(s);
 }

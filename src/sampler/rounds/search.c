@@ -16,6 +16,7 @@
 #define SHARE 20 /* searching takes at most this part of a core */
 #define PATIENCE_MS 10000 /* for drivers, beyond what their programs may take */
 #define EXIT_MS 200
+#define THREAD_NAME "search for processes"
 
 struct known_pids {
 	pid_t *pids;
@@ -145,7 +146,7 @@ void search_free(struct search *s)
 	drop_user(s);
 	/* A thread inside of a driver would make trouble at the end of the program. */
 	if (running)
-		background_wait(EXIT_MS);
+		background_wait(THREAD_NAME, EXIT_MS);
 }
 
 void search_follow(struct search *s, pid_t pid, uint64_t start_ticks)
@@ -195,7 +196,7 @@ static int start_thread(struct search *s, struct err *err)
 {
 	s->users++;
 	s->running = true;
-	int r = background_run("search for processes", run_search, s);
+	int r = background_run(THREAD_NAME, run_search, s);
 	if (r == 0)
 		return 0;
 	s->users--;

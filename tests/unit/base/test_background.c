@@ -25,9 +25,25 @@ TEST(background, the_end_waits_for_all)
 {
 	for (int i = 0; i < 5; i++)
 		CHECK_INT(background_run("a test", work, NULL), 0);
-	CHECK_INT(background_wait(10000), 0);
+	CHECK_INT(background_wait(NULL, 10000), 0);
 	CHECK_INT(done, 5); /* and none of them takes signals */
-	CHECK_INT(background_wait(0), 0);
+	CHECK_INT(background_wait(NULL, 0), 0);
+}
+
+/* One that ends its own helpers is none of them. */
+static void wait_for_others(void *arg)
+{
+	*(unsigned *)arg = background_wait("a helper", 10000);
+}
+
+TEST(background, who_waits_for_a_name_does_not_wait_for_itself)
+{
+	unsigned left = 1;
+
+	CHECK_INT(background_run("a helper", work, NULL), 0);
+	CHECK_INT(background_run("its user", wait_for_others, &left), 0);
+	CHECK_INT(background_wait(NULL, 5000), 0);
+	CHECK_INT(left, 0);
 }
 
 static void hang(void *arg)
@@ -52,7 +68,7 @@ TEST(background, what_hangs_does_not_hold_up_the_exit)
 	if (pid == 0) {
 		alarm(20);
 		atexit(hang_too);
-		if (background_run("a driver", hang, NULL) < 0 || background_wait(10) != 1)
+		if (background_run("a driver", hang, NULL) < 0 || background_wait(NULL, 10) != 1)
 			_exit(1);
 		exit(7);
 	}

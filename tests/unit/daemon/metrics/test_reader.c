@@ -101,7 +101,7 @@ TEST(metrics_reader, samples_come_to_the_loop)
 	CHECK_INT(i.failures, 1);
 	CHECK_STR(i.why, "the second one fails");
 	reader_free(r);
-	CHECK_INT(background_wait(10000), 0);
+	CHECK_INT(background_wait(NULL, 10000), 0);
 	CHECK_INT(closed, 1);
 	event_base_free(base);
 }
@@ -119,7 +119,7 @@ TEST(metrics_reader, no_hardware)
 	wait_state(r, READER_FAILED);
 	CHECK_STR(reader_info(r).why, "no such thing");
 	reader_free(r);
-	CHECK_INT(background_wait(10000), 0);
+	CHECK_INT(background_wait(NULL, 10000), 0);
 	CHECK_INT(closed, 0);
 	event_base_free(base);
 }

@@ -58,7 +58,7 @@ static void start(struct receiver *r, unsigned max_items)
 static void finish(struct receiver *r)
 {
 	outbox_free(r->outbox);
-	CHECK(background_wait(10000) == 0);
+	CHECK(background_wait(NULL, 10000) == 0);
 }
 
 TEST(sink_outbox, everything_in_order_before_the_end)
@@ -89,7 +89,7 @@ TEST(sink_outbox, a_silent_receiver_costs_a_bounded_queue)
 	uint64_t began = clock_mono_ns();
 	outbox_free(r.outbox); /* waits for nobody */
 	CHECK(clock_mono_ns() - began < 500000000);
-	CHECK(background_wait(10000) == 0 && r.ended); /* gives up after a second */
+	CHECK(background_wait(NULL, 10000) == 0 && r.ended); /* gives up after a second */
 	CHECK_INT(delivered + dropped, 101);
 }
 
