@@ -11,7 +11,7 @@ import subprocess
 import pytest
 from daemon import Daemon
 from monitored import dyno, lines, state
-from torches import every_torch
+from torches import a_torch, every_torch
 from waiting import wait_until
 
 # Installed, and so none of the user's own lines.
@@ -30,6 +30,31 @@ class Launches(TorchDispatchMode):
         name = str(operator).encode()
         text = names.setdefault(name, ctypes.create_string_buffer(name))
         cupti.simCudaKernel(text, 0, 7, ctypes.c_uint64(1000))
+        return operator(*args, **(kwargs or {}))
+'''
+# The same on the simulated NPU.
+ASCEND = '''
+import ctypes
+
+from torch.utils._python_dispatch import TorchDispatchMode
+
+ctypes.CDLL("libascendcl.so", mode=ctypes.RTLD_GLOBAL)
+assert ctypes.CDLL(None).aclInit(None) == 0
+runtime = ctypes.CDLL("libruntime.so")
+runtime.sim_kernel_register.restype = ctypes.c_void_p
+assert runtime.rtSetDevice(0) == 0
+stream = ctypes.c_void_p()
+assert runtime.rtStreamCreate(ctypes.byref(stream), 0) == 0
+kernels = {}
+
+
+class Launches(TorchDispatchMode):
+    def __torch_dispatch__(self, operator, types, args=(), kwargs=None):
+        name = str(operator)
+        if name not in kernels:
+            made = runtime.sim_kernel_register(name.encode(), ctypes.c_uint64(1000), None)
+            kernels[name] = ctypes.c_void_p(made)
+        assert runtime.rtKernelLaunch(kernels[name], 8, None, 0, None, stream) == 0
         return operator(*args, **(kwargs or {}))
 '''
 TRAIN = '''
@@ -108,10 +133,10 @@ print("done", float(net.head.weight.sum()), flush=True)
 
 
 class Job:
-    def __init__(self, build, daemon, tmp_path, torch):
+    def __init__(self, build, daemon, tmp_path, torch, launcher=LAUNCHER, **more):
         packages = tmp_path / "site-packages"
         packages.mkdir()
-        (packages / "launcher.py").write_text(LAUNCHER)
+        (packages / "launcher.py").write_text(launcher)
         self.program = tmp_path / "train.py"
         self.program.write_text(TRAIN)
         self.out = tmp_path / "out"
@@ -123,6 +148,7 @@ class Job:
             PYTHONPATH=str(packages),
             MSMONITOR_USE_DAEMON="1",
             KINETO_IPC_SOCKET_DIR=str(daemon.ipc_dir),
+            **more,
         )
         self.process = subprocess.Popen(
             [torch.path, self.program],
@@ -272,3 +298,44 @@ def test_modules_and_lines(build, tmp_path, torch):
     kept = "".join(json.dumps(r, separators=(",", ":")) + "\n" for r in rows[begun:])
     (job.out / f"msmonitor_{job.process.pid}_20260101000000000_0.jsonl").write_text(kept)
     check_show(build, job, tmp_path)
+
+
+def begin(build, daemon, tmp_path, *preloaded):
+    libraries = [build / "lib/libsonde_monitor.so", *preloaded]
+    more = {"LD_PRELOAD": ":".join(map(str, libraries)), "SIM_NPU_STATE": str(tmp_path / "npu")}
+    job = Job(build, daemon, tmp_path, a_torch(), ASCEND, **more)
+    wait_until(lambda: daemon.call({"fn": "getStatus"})["npumonitor"] == "Idle", "the job")
+    words = ["--mspti-activity-kind", "Kernel", "--log-file", job.out, "--export-type", "Jsonl"]
+    dyno(build, daemon, "npu-monitor", "--npu-monitor-start", "--attribute", *words)
+    return job
+
+
+def end(build, daemon, job):
+    for _ in range(5):
+        job.hooks()
+    dyno(build, daemon, "npu-monitor", "--npu-monitor-stop")
+    wait_until(lambda: state(daemon) == "Idle", "it is off")
+    job.end()
+    return job.rows()
+
+
+def test_on_the_simulated_npu(build, tmp_path):
+    """MSPTI calls back for the calls that launch; forward passes, which every PyTorch tells."""
+    with Daemon(build, tmp_path, ipc=True) as daemon:
+        job = begin(build, daemon, tmp_path, build / "sim/libmspti.so")
+        wait_until(lambda: job.hooks() == 2, "the hooks")
+        rows = end(build, daemon, job)
+    fc, head = job.place("Block.forward", "fc"), job.place("Net.forward", "head")
+    begun = next(i for i, r in enumerate(rows) if r.get("module") == "h.0.fc")
+    gemm = owners(rows[begun:], "addmm.default")
+    blocks = ["h.0", "h.1", "h.2", "tail"]
+    assert set(gemm) == {(f"{b}.fc", "forward", fc) for b in blocks} | {("head", "forward", head)}
+
+
+def test_without_the_library_preloaded(build, tmp_path):
+    """Kernels are reported then, and whose they are is not: that is said."""
+    with Daemon(build, tmp_path, ipc=True) as daemon:
+        job = begin(build, daemon, tmp_path)
+        wait_until(lambda: job.hooks() == 2, "the hooks")
+        rows = end(build, daemon, job)
+    assert not any("module" in r for r in rows)

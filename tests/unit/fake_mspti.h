@@ -16,6 +16,8 @@
 static struct {
 	mspti_request_fn request;
 	mspti_complete_fn complete;
+	uint64_t calls; /* that are called back for */
+	bool no_calls; /* it was not preloaded */
 	bool subscribed, other_subscriber;
 	uint32_t enabled, unpreloaded, unknown;
 	int own_marks; /* of its own domain: off, if negative */
@@ -131,9 +133,23 @@ static int fake_dropped(void *context, uint32_t stream, size_t *out)
 	return MSPTI_OK;
 }
 
+static int fake_enable_call(uint32_t on, void *subscriber, int domain, uint32_t call)
+{
+	if (subscriber != &fake || domain != MSPTI_CALLS_RUNTIME || !fake.subscribed)
+		return MSPTI_INVALID;
+	if (fake.no_calls)
+		return MSPTI_NO_PRELOAD;
+	if (on)
+		fake.calls |= 1ull << call;
+	else
+		fake.calls &= ~(1ull << call);
+	return MSPTI_OK;
+}
+
 static const struct mspti fake_fns = {
-	fake_subscribe, fake_unsubscribe, fake_register,      fake_enable,	   fake_disable,
-	fake_next,	fake_flush,	  fake_enable_domain, fake_disable_domain, fake_dropped,
+	fake_subscribe,	     fake_unsubscribe, fake_register,	 fake_enable,
+	fake_disable,	     fake_next,	       fake_flush,	 fake_enable_domain,
+	fake_disable_domain, fake_dropped,     fake_enable_call,
 };
 
 /* Notes a record as the library does, kinds that are off included. */

@@ -142,6 +142,29 @@ MSPTI_SIZE(mspti_communication, 72);
 typedef void (*mspti_request_fn)(uint8_t **buffer, size_t *size, size_t *max_records);
 typedef void (*mspti_complete_fn)(uint8_t *buffer, size_t size, size_t valid);
 
+/* Calls of the job that the library calls back for. */
+enum mspti_calls { MSPTI_CALLS_RUNTIME = 1 };
+enum mspti_runtime_call {
+	MSPTI_CALL_LAUNCH = 10,
+	MSPTI_CALL_AICPU_LAUNCH = 12,
+	MSPTI_CALL_MEMCPY = 22,
+	MSPTI_CALL_MEMCPY_ASYNC = 24,
+	MSPTI_CALL_MEMSET = 27,
+};
+enum mspti_call_site { MSPTI_CALL_BEGINS = 0 };
+
+struct mspti_call {
+	int32_t site;
+	const char *function;
+	const void *params, *result;
+	const char *symbol;
+	uint64_t correlation; /* as in the record of what it launches */
+	uint64_t reserved[2];
+	uint64_t *user;
+};
+MSPTI_AT(mspti_call, correlation, 40);
+MSPTI_SIZE(mspti_call, 72);
+
 /* Its functions; every one returns enum mspti_result. */
 struct mspti {
 	int (*subscribe)(void **out, void *callback, void *arg);
@@ -159,6 +182,7 @@ struct mspti {
 	int (*enable_domain)(const char *name);
 	int (*disable_domain)(const char *name);
 	int (*dropped)(void *context, uint32_t stream, size_t *out); /* since it was asked last */
+	int (*enable_call)(uint32_t on, void *subscriber, int domain, uint32_t call);
 };
 
 #endif

@@ -112,6 +112,7 @@ static bool take_functions(void *handle, struct mspti *out)
 		{&out->disable, "msptiActivityDisable", false},
 		{&out->next, "msptiActivityGetNextRecord", false},
 		{&out->flush, "msptiActivityFlushAll", false},
+		{&out->enable_call, "msptiEnableCallback", true},
 		{&out->enable_domain, "msptiActivityEnableMarkerDomain", true},
 		{&out->disable_domain, "msptiActivityDisableMarkerDomain", true},
 		{&out->dropped, "msptiActivityGetNumDroppedRecords", true},

@@ -38,6 +38,7 @@ static struct {
 	uint32_t enabled; /* ACTIVITY_BIT() each */
 	uint32_t unpreloaded, refused;
 	bool paused;
+	bool unattributed; /* launches are wanted, and not told */
 	char trouble[512];
 	_Atomic bool on;
 	_Atomic uint32_t pid; /* of who is on */
@@ -147,6 +148,11 @@ static void write_trouble(void)
 		add_words("this version of libmspti.so does not report ");
 		add_kinds(state.refused);
 	}
+	if (state.unattributed) {
+		add_words(state.unpreloaded || state.refused ? "; " : "");
+		add_words("libmspti.so does not say here which thread launches what, so nothing is "
+			  "attributed: start the job with LD_PRELOAD=libmspti.so");
+	}
 }
 
 const char *mspti_trouble(void)
@@ -185,13 +191,14 @@ static int switch_to(uint32_t kinds)
 	state.refused &= kinds;
 	disable(state.enabled & ~kinds);
 	enable(kinds & ~state.enabled);
+	state.unattributed = !mspti_launches_switch(state.fns, state.subscriber, true);
 	write_trouble();
 	return kinds && !state.enabled ? -EOPNOTSUPP : 0;
 }
 
 static int subscribe(void)
 {
-	int r = state.fns->subscribe(&state.subscriber, NULL, NULL);
+	int r = state.fns->subscribe(&state.subscriber, (void *)mspti_on_call, NULL);
 
 	state.paused = r == MSPTI_OTHER_SUBSCRIBER;
 	write_trouble();
@@ -241,6 +248,7 @@ static void stop(void)
 	if (!is_on())
 		return;
 	disable(state.enabled);
+	(void)mspti_launches_switch(state.fns, state.subscriber, false);
 	if (state.fns->enable_domain)
 		(void)state.fns->enable_domain(OWN_DOMAIN);
 	flush();
@@ -263,6 +271,7 @@ static int start(uint32_t kinds)
 		mspti_buffers_forget();
 	}
 	state.enabled = state.unpreloaded = state.refused = 0;
+	state.unattributed = false;
 	state.fns = mspti_find();
 	if (!state.fns)
 		return -ENOENT;
@@ -308,5 +317,6 @@ const struct activity_source mspti_source = {
 	.stop = stop,
 	.lost = lost,
 	.trouble = mspti_trouble,
+	.attribute = mspti_launches_want,
 	.is_paused = is_paused,
 };

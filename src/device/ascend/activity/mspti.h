@@ -30,6 +30,12 @@ const char *mspti_trouble(void);
 bool mspti_walk(const struct mspti *fns, uint8_t *buffer, size_t valid, bool emit,
 		uint64_t *out_records);
 
+/* Calls that launch something (launches.c): wanted from the next switch on; what the library calls;
+ * false: they are wanted, and it does not tell them. */
+void mspti_launches_want(bool on);
+void mspti_on_call(void *arg, int domain, uint32_t call, const struct mspti_call *data);
+bool mspti_launches_switch(const struct mspti *fns, void *subscriber, bool on);
+
 /*
  * Buffers. One that was taken is the library's until it gives it back, even if that is never. NULL:
  * it has as many as it may have.

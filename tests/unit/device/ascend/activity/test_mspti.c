@@ -324,6 +324,38 @@ TEST(mspti, refused_kinds)
 	job_cleanup();
 }
 
+/* Calls that launch are asked for while somebody wants to know whose work that is. */
+static void attribute_job(void)
+{
+	uint32_t kernel = ACTIVITY_BIT(ACTIVITY_KERNEL);
+
+	mspti_use(&fake_fns);
+	CHECK_INT(mspti_source.start(kernel), 0);
+	CHECK_INT(fake.calls, 0);
+	mspti_source.attribute(true);
+	CHECK_INT(mspti_source.change(kernel), 0);
+	CHECK(fake.calls & 1u << MSPTI_CALL_LAUNCH && fake.calls & 1u << MSPTI_CALL_MEMCPY_ASYNC);
+	CHECK_STR(mspti_trouble(), "");
+	mspti_source.attribute(false);
+	CHECK_INT(mspti_source.change(kernel), 0);
+	CHECK_INT(fake.calls, 0);
+	mspti_source.attribute(true);
+	CHECK_INT(mspti_source.change(kernel), 0);
+	CHECK(fake.calls);
+	mspti_source.stop();
+	CHECK_INT(fake.calls, 0);
+	fake.no_calls = true;
+	CHECK_INT(mspti_source.start(kernel), 0); /* kernels are reported all the same */
+	CHECK(strstr(mspti_trouble(), "nothing is attributed: start the job with LD_PRELOAD"));
+	mspti_source.stop();
+}
+
+TEST(mspti, whose_work)
+{
+	run(attribute_job);
+	job_cleanup();
+}
+
 static void aside_job(void)
 {
 	mspti_use(&fake_fns);
