@@ -1,13 +1,19 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MulanPSL-2.0
-"""Prints one table: `sonde report` beside `memray flamegraph --temporal`, on equally many events.
+"""Prints one table: `sonde report` beside `memray flamegraph --temporal` and PyTorch's memory_viz, on
+equally many events.
 
-usage: report_rate.py [--build DIR] [--python PYTHON] [--events N,N…] [--no-peer]
+usage: report_rate.py [--build DIR] [--python PYTHON] [--events N,N…] [--no-peer] [--memory-viz FILE]
 
 Both get the same story: blocks of many sizes from 200 call stacks of eight Python frames are allocated and
 freed in turn. Ours is a csv dump of it; memray records a program that does it with bytearrays. Default:
 10^5 and 10^6 events; 10^7 and 10^8 are for machines with time and disk. memray is installed into
 DIR/report_rate by pip with PYTHON; if it cannot be had, that is said.
+
+memory_viz gets the very blocks of our dump, as `sonde mem export --format=torch` writes them. Its script,
+torch/utils/viz/MemoryViz.js of PyTorch's sources, is in no wheel: FILE names it. d3, which it takes from
+another host, comes from npm, and both are served on the loopback. Of a longer trace it draws its 15,000
+largest entries, unless one asks for more. `make` is left out: its page is the snapshot itself.
 
   make       seconds of the processor to write the page from what was recorded
   events/s   of that
@@ -15,16 +21,21 @@ DIR/report_rate by pip with PYTHON; if it cannot be had, that is said.
   ready      ms from the start of loading until the page has drawn its pictures (Chromium)
   drag       ms until all pictures have answered a new range of time
   verdict    of ours: "ok", or what is above its budget: 20 MB, 2000 ms ready, 100 ms a drag; times of
-             memray's page in bytes and in seconds
+             memray's page in bytes and in seconds, of memory_viz's in bytes and until it is ready
 """
 
 import argparse
+import base64
+import http.server
 import pathlib
 import random
+import re
 import resource
 import subprocess
 import sys
+import tarfile
 import tempfile
+import threading
 import time
 
 REPO = pathlib.Path(__file__).resolve().parents[1]
@@ -95,15 +106,15 @@ def timed(*words):
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
-def look(page, ready, drag):
+def look(url, ready, drag):
     """ms until the expression `ready` is true after loading began, and for `drag`; None: too long."""
     from browser import Browser
 
     with tempfile.TemporaryDirectory(prefix="sonde_bench_") as tmp:
         with Browser(pathlib.Path(tmp)) as b:
             begin = time.monotonic()
-            b.ask("Page.navigate", url=page.as_uri())
             try:
+                b.ask("Page.navigate", url=url)
                 b.until(f"!!({ready})", 60)
             except Exception:
                 return None, None
@@ -123,12 +134,13 @@ OURS_DRAG = """(() => {
 })()"""
 
 
-def ours(build, tmp, events):
+def ours(build, tmp, events, keep):
     dump, page = tmp / f"memscope_dump_{events}.csv", tmp / "ours.html"
     write_dump(dump, events)
     seconds = timed(build / "bin/sonde", "report", "-o", page, dump)
-    dump.unlink()
-    return seconds, page, *look(page, "window.sondeReport", OURS_DRAG)
+    if not keep:
+        dump.unlink()
+    return seconds, page, *look(page.as_uri(), "window.sondeReport", OURS_DRAG)
 
 
 def peer(build, python, tmp, events):
@@ -144,7 +156,72 @@ def peer(build, python, tmp, events):
     seconds = timed(*memray, "flamegraph", "--temporal", "-f", "-o", page, data)
     data.unlink()
     # it draws with libraries of other hosts, which are not there: its data is ready then, at best
-    return seconds, page, look(page, "typeof packed_data !== 'undefined' || document.readyState === 'complete'", "")[0]  # fmt: skip
+    return seconds, page, look(page.as_uri(), "typeof packed_data !== 'undefined' || document.readyState === 'complete'", "")[0]  # fmt: skip
+
+
+VIZ_PAGE = """<!DOCTYPE html>
+<html><head><script src="d3.js"></script></head><body><script type="module">
+import {add_local_files} from "./MemoryViz.js";
+add_local_files([{name: "snapshot", base64: "%s"}], "Active Memory Timeline");
+</script></body></html>
+"""
+
+
+def d3(build):
+    """d3 5 as one script, unpacked from npm's package."""
+    place = build / "report_rate"
+    script = place / "package/dist/d3.min.js"
+    if not script.is_file():
+        place.mkdir(parents=True, exist_ok=True)
+        timed("npm", "pack", "d3@5", "--silent", "--pack-destination", place)
+        with tarfile.open(next(place.glob("d3-5*.tgz"))) as t:
+            t.extract("package/dist/d3.min.js", place)
+    return script
+
+
+def memory_viz(build, script, tmp, events):
+    """MB of the page and ms until it has drawn."""
+    root, snapshot = tmp / "viz", tmp / "snapshot.pickle"
+    root.mkdir()
+    timed(build / "bin/sonde", "mem", "export", "--format=torch", "-o", snapshot, tmp / f"memscope_dump_{events}.csv")
+    data = snapshot.read_bytes()
+    page = root / "index.html"
+    page.write_text(VIZ_PAGE % base64.b64encode(data + bytes(-len(data) % 3)).decode())
+    (root / "d3.js").write_bytes(d3(build).read_bytes())
+    # what it imports from elsewhere is all in d3
+    text = re.sub(r'import \* as d3 from "http[^"]*";', "const d3 = window.d3;", script.read_text())
+    text = re.sub(r'import (\{[^}]*\}) from "http[^"]*";', r"const \1 = window.d3;", text)
+    (root / "MemoryViz.js").write_text(text)
+
+    class Files(http.server.SimpleHTTPRequestHandler):
+        def __init__(self, *args):
+            super().__init__(*args, directory=root)
+
+        def log_message(self, *_):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Files) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        drawn = "document.querySelectorAll('svg').length > 1 && document.querySelector('svg polygon, svg path')"
+        ready, _ = look(f"http://127.0.0.1:{server.server_address[1]}/index.html", drawn, "")
+        server.shutdown()
+    return page.stat().st_size / 1e6, ready
+
+
+def viz_row(args, tmp, events, mb, ready):
+    """Its row, and what is said of ours beside it."""
+    row = ["memory_viz", events, "-", "-", "-", "-", "-"]
+    if not args.memory_viz:
+        return (*row, "left out: --memory-viz says where PyTorch's MemoryViz.js is"), ""
+    try:
+        size, theirs = memory_viz(args.build.resolve(), args.memory_viz, tmp, events)
+    except (RuntimeError, OSError) as e:
+        return (*row, f"left out: {e}"), ""
+    row[4:6] = f"{size:.2f}", "-" if theirs is None else f"{theirs:.0f}"
+    beside = f"; memory_viz: {mb / size:.2f} times its bytes"
+    if theirs and ready:
+        beside += f", {ready / theirs:.2f} times its ms until ready"
+    return (*row, "" if theirs else "not drawn within 60 s"), beside
 
 
 def main():
@@ -153,30 +230,34 @@ def main():
     ap.add_argument("--python", default=sys.executable)
     ap.add_argument("--events", default="100000,1000000")
     ap.add_argument("--no-peer", action="store_true")
+    ap.add_argument("--memory-viz", type=pathlib.Path, metavar="FILE")
     args = ap.parse_args()
     print(LINE % ("page", "events", "make s", "events/s", "MB", "ready", "drag", "verdict"))
     bad = 0
     for events in map(int, args.events.split(",")):
         with tempfile.TemporaryDirectory(prefix="sonde_report_rate_") as folder:
             tmp = pathlib.Path(folder)
-            seconds, page, ready, drag = ours(args.build.resolve(), tmp, events)
+            seconds, page, ready, drag = ours(args.build.resolve(), tmp, events, args.memory_viz)
             mb = page.stat().st_size / 1e6
             over = [k for k, v in {"mb": mb, "ready": ready, "drag": drag}.items()
                     if v is None or v > BUDGET[k]]  # fmt: skip
             bad += bool(over)
-            verdict, row = "ok" if not over else "above its budget: " + ", ".join(over), None
+            verdict, rows = "ok" if not over else "above its budget: " + ", ".join(over), []
             if not args.no_peer:
                 try:
                     theirs, their_page, their_ready = peer(args.build.resolve(), args.python, tmp, events)
                     size = their_page.stat().st_size / 1e6
-                    row = ("memray --temporal", events, f"{theirs:.1f}", f"{events / theirs:.0f}", f"{size:.2f}",
-                           "-" if their_ready is None else f"{their_ready:.0f}", "-", "")  # fmt: skip
-                    verdict += f"; {mb / size:.2f} times its bytes, {seconds / theirs:.2f} times its seconds"
+                    rows.append(("memray --temporal", events, f"{theirs:.1f}", f"{events / theirs:.0f}", f"{size:.2f}",
+                           "-" if their_ready is None else f"{their_ready:.0f}", "-", ""))  # fmt: skip
+                    verdict += f"; memray: {mb / size:.2f} times its bytes, {seconds / theirs:.2f} times its seconds"
                 except (RuntimeError, OSError) as e:
-                    row = ("memray --temporal", events, "-", "-", "-", "-", "-", f"left out: {e}")
+                    rows.append(("memray --temporal", events, "-", "-", "-", "-", "-", f"left out: {e}"))
+                row, beside = viz_row(args, tmp, events, mb, ready)
+                rows.append(row)
+                verdict += beside
             print(LINE % ("sonde report", events, f"{seconds:.1f}", f"{events / seconds:.0f}", f"{mb:.2f}",
                           f"{ready or 0:.0f}", f"{drag or 0:.0f}", verdict), flush=True)  # fmt: skip
-            if row:
+            for row in rows:
                 print(LINE % row, flush=True)
     return bad != 0
 
