@@ -11,6 +11,7 @@
 #include "base/mem.h"
 #include "base/text/number_words.h"
 #include "base/text/printable.h"
+#include "formats/json_value.h"
 #include "memory/options/asked.h"
 #include "memory/outputs/outputs.h"
 #include "memory/track/device_memory.h"
@@ -308,6 +309,31 @@ static void add_unrecorded(const struct report *r, unsigned long long n, struct 
 	buf_add_char(text, ')');
 }
 
+/* `sonde record`: the same for programs. */
+static void summarize(const struct report *r, const struct consumer_report *now, uint64_t lost,
+		      uint64_t unrecorded)
+{
+	static const char tag[] = "sonde record: ";
+	const char *finding = r->finding;
+	size_t n = strcspn(finding, "\n");
+
+	if (!strncmp(finding, tag, sizeof(tag) - 1)) {
+		finding += sizeof(tag) - 1;
+		n -= sizeof(tag) - 1;
+	}
+	if (!r->page->record.on)
+		return;
+	json_t *o = json_object();
+	put_text(o, "recording", r->dir);
+	put_bool(o, "running", now->running);
+	put_number(o, "events", now->events);
+	put_number(o, "lost_events", lost);
+	put_number(o, "unrecorded_processes", unrecorded);
+	put_text(o, "write_error", now->error ? strerror(now->error) : NULL);
+	json_object_set_new(o, "finding", n ? text_value(finding, n) : json_null());
+	session_answer(r->dir, o);
+}
+
 /* The last line of a recorded job: how much there is, where, and what to do with it. */
 static void report_close(struct report *r, const struct consumer_report *now,
 			 const struct outputs *o)
@@ -352,6 +378,7 @@ static void report_close(struct report *r, const struct consumer_report *now,
 			 why.text);
 	if (now->writing)
 		buf_add_str(&text, "; still writing the files");
+	summarize(r, now, lost, unrecorded);
 	bool empty = !now->events || (asked.gpu.known && !o->rows && !o->silent);
 	if (r->page->record.on) {
 		buf_addf(&text, ".\n%s", r->finding); /* the other consumers go on */
