@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
+#define LOG_AREA "recorder"
 #include "recorder/session.h"
 
 #include "base/fs.h"
+#include "base/log.h"
 #include "base/mem.h"
 
 #include <errno.h>
@@ -14,6 +16,8 @@
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
+
+#define ANSWER_BYTES 65536
 
 static bool is_page(const struct control_page *page)
 {
@@ -157,4 +161,30 @@ void session_say(struct control_page *page, bool terminal, const struct buf *tex
 	else if (page->report_fd && (missing || page->closing_asked) &&
 		 n + text->len < sizeof(page->closing))
 		memcpy(page->closing + n, text->data, text->len); /* what is behind it is 0 */
+}
+
+void session_answer(const char *dir, json_t *keys)
+{
+	char *path = xasprintf("%s/%s", dir, SESSION_ANSWER);
+	struct buf text = {0};
+	struct err err = {0};
+	json_t *all = NULL;
+
+	if (fs_read_file(path, ANSWER_BYTES, &text, NULL) == 0)
+		all = json_loadb(text.data, text.len, 0, NULL);
+	if (!json_is_object(all)) {
+		json_decref(all);
+		all = json_object();
+	}
+	json_object_update(all, keys);
+	char *dumped = json_dumps(all, JSON_INDENT(2) | JSON_REAL_PRECISION(6));
+	buf_clear(&text);
+	buf_addf(&text, "%s\n", dumped ? dumped : "{}");
+	if (fs_write_atomic(path, &text, 0640, &err) < 0)
+		log_warn("%s", err.text);
+	free(dumped);
+	json_decref(all);
+	json_decref(keys);
+	buf_release(&text);
+	free(path);
 }

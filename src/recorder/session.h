@@ -10,6 +10,7 @@
 #include "base/err.h"
 #include "wire/control_page.h"
 
+#include <jansson.h>
 #include <stdbool.h>
 
 /* Maps the page of `dir`; with `make` it is created if it is missing. */
@@ -36,6 +37,9 @@ void session_print(const char *text, size_t len);
  * those before, if such lines were asked for, or if it is about something that is missing.
  */
 void session_say(struct control_page *page, bool terminal, const struct buf *text, bool missing);
+
+/* The same for programs, in SESSION_ANSWER: these keys join those that are there. Takes `keys`. */
+void session_answer(const char *dir, json_t *keys);
 
 /* Is a recorder at work on it? */
 bool session_is_live(const char *dir, const struct control_page *page);

@@ -50,6 +50,7 @@
  * that name; it goes with the last session in it. */
 #define SESSION_MONITOR_PLACE "sonde-monitor-"
 #define SESSION_FROZEN "frozen_" /* <n>_<why>: copies of a recording, in its directory */
+#define SESSION_ANSWER "answer.json" /* of `sonde record`: its last words */
 #define SESSION_REPORT "report.txt"
 #define SESSION_CONFIG "config.json"
 #define SESSION_LOG "msmemscope.log"

@@ -167,6 +167,26 @@ def test_counters_of_devices(build, tmp_path):
         assert all(90 < v < 400 for v in watts(track)), track
 
 
+def test_the_last_words_for_programs(build, tmp_path):
+    """answer.json says what the closing lines say, also with --quiet."""
+    job = simtrain(build, "--steps", "30", "--fault", "leak")
+    loud = Recorded(build, tmp_path, job, out="loud")
+    got = json.loads((loud.dir / "answer.json").read_text())
+    assert f"{got['events']} events recorded, none lost" in loud.said and got["lost_events"] == 0
+    assert got["recording"] == str(loud.dir) and got["running"] is False and got["write_error"] is None
+    assert "in every step" in got["finding"] and got["finding"] in loud.said
+    shares = got["device_time"]
+    assert abs(sum(shares.values()) - 100) < 0.1
+    assert f"devices were busy {100 - shares['idle_percent']:.0f} %" in loud.said
+    assert got["activities"] > 100 and got["lost_activities"] == 0
+    assert got["next"][0] == f"sonde timeline {loud.dir}"
+    for command in got["next"][1:]:
+        assert command.removesuffix(f" {loud.dir}") in loud.said
+    quiet = Recorded(build, tmp_path, job, "--quiet", "--only", "memory", out="quiet")
+    got = json.loads((quiet.dir / "answer.json").read_text())
+    assert not quiet.said and got["events"] > 0 and "activities" not in got
+
+
 def steps_of(got):
     """The first and the last step of which kernels were recorded from its beginning to its end; 0, 0: none."""
     found = re.match(r"Steps? (\d+)(?: to (\d+))? of 1 rank", got.ask("activity", "summary", got.dir))
@@ -197,7 +217,7 @@ def test_the_answer_names_a_leak(build, tmp_path):
     data = re.search(r'id="data">([^<]*)</script>', (tmp_path / "r.html").read_text()).group(1)
     assert b"activities of 1 process" in gzip.decompress(base64.b64decode(data))
     assert "loses 1.00 MiB of device 0 in every step" in got.said
-    assert "without a call stack" in got.said and "with --call-stack=python" in got.said
+    assert "without a call stack" in got.said and "with --call-stack=python,c" in got.said
     assert f"sonde report {got.dir}" in got.said
     assert len(got.said.splitlines()) < 8
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /* Activities as a consumer of the recorder. */
 #include "recorder/consumer.h"
+#include "formats/json_value.h"
 #include "recorder/session.h"
 
 #include "activity/trace/python.h"
@@ -11,6 +12,7 @@
 #include <stdlib.h>
 
 struct state {
+	const char *dir;
 	struct activities *activities;
 	struct control_page *page;
 	bool terminal;
@@ -29,6 +31,7 @@ static int open_activities(const struct recorder_session *session, struct consum
 
 	(void)err;
 	s->page = session->page;
+	s->dir = session->dir;
 	s->terminal = session->terminal;
 	s->activities = activities_new();
 	trace_python_ask_through(&s->page->access_denied_pid);
@@ -89,6 +92,37 @@ static void add_shares(const struct record_totals *t, struct buf *text)
 		 percent * (double)t->part_ns[SPLIT_COPY]);
 }
 
+/* Parts of the time of all devices; null: none was used. */
+static json_t *shares_json(const struct record_totals *t)
+{
+	static const char *const keys[SPLIT_PARTS] = {[SPLIT_COMPUTE] = "compute_percent",
+						      [SPLIT_COMM] = "communication_percent",
+						      [SPLIT_COPY] = "copies_percent",
+						      [SPLIT_IDLE] = "idle_percent"};
+	json_t *o = json_object();
+	uint64_t all = 0;
+
+	for (unsigned p = 0; p < SPLIT_PARTS; p++)
+		all += t->part_ns[p];
+	for (unsigned p = 0; p < SPLIT_PARTS && all; p++)
+		json_object_set_new(o, keys[p],
+				    json_real(100.0 * (double)t->part_ns[p] / (double)all));
+	if (all)
+		return o;
+	json_decref(o);
+	return json_null();
+}
+
+static void summarize(const struct state *s, const struct record_totals *t)
+{
+	json_t *o = json_object();
+
+	put_number(o, "activities", t->activities);
+	put_number(o, "lost_activities", t->lost);
+	json_object_set_new(o, "device_time", shares_json(t));
+	session_answer(s->dir, o);
+}
+
 static void report(void *state, const struct consumer_report *now)
 {
 	const struct record_totals *t = record_totals();
@@ -99,6 +133,7 @@ static void report(void *state, const struct consumer_report *now)
 	    now->removed)
 		return;
 	s->said = t->activities + 1;
+	summarize(s, t);
 	if (!t->activities && !now->running)
 		buf_addf(&text, "sonde record: no work of a device was reported%s.\n",
 			 t->windows ? "" : ": no process has used one with MSPTI or CUPTI");

@@ -11,6 +11,7 @@
 #include "base/mem.h"
 #include "base/text/number_words.h"
 #include "base/text/printable.h"
+#include "formats/json_value.h"
 #include "memory/options/asked.h"
 #include "memory/outputs/outputs.h"
 #include "memory/track/device_memory.h"
@@ -321,6 +322,31 @@ static void say_no_memory(const struct report *r, struct buf *text)
 	buf_release(text);
 }
 
+/* `sonde record`: the same for programs. */
+static void summarize(const struct report *r, const struct consumer_report *now, uint64_t lost,
+		      uint64_t unrecorded)
+{
+	static const char tag[] = "sonde record: ";
+	const char *finding = r->finding;
+	size_t n = strcspn(finding, "\n");
+
+	if (!strncmp(finding, tag, sizeof(tag) - 1)) {
+		finding += sizeof(tag) - 1;
+		n -= sizeof(tag) - 1;
+	}
+	if (!r->page->record.on)
+		return;
+	json_t *o = json_object();
+	put_text(o, "recording", r->dir);
+	put_bool(o, "running", now->running);
+	put_number(o, "events", now->events);
+	put_number(o, "lost_events", lost);
+	put_number(o, "unrecorded_processes", unrecorded);
+	put_text(o, "write_error", now->error ? strerror(now->error) : NULL);
+	json_object_set_new(o, "finding", n ? text_value(finding, n) : json_null());
+	session_answer(r->dir, o);
+}
+
 /* The last line of a recorded job: how much there is, where, and what to do with it. */
 static void report_close(struct report *r, const struct consumer_report *now,
 			 const struct outputs *o)
@@ -346,6 +372,7 @@ static void report_close(struct report *r, const struct consumer_report *now,
 		buf_release(&text);
 		return;
 	}
+	summarize(r, now, lost, unrecorded);
 	if (r->page->record.on && !now->events && !now->running && !lost && !rows && !unrecorded) {
 		say_no_memory(r, &text);
 		return;
@@ -374,8 +401,8 @@ static void report_close(struct report *r, const struct consumer_report *now,
 		buf_addf(&text, ".\n%s", r->finding); /* the other consumers go on */
 		if (strstr(r->finding, WITHOUT_STACK))
 			buf_add_str(&text,
-				    "sonde record: with --call-stack=python (or c, for C and "
-				    "C++) it would name the line.\n");
+				    "sonde record: with --call-stack=python,c it would name the "
+				    "line of C or C++, too.\n");
 	} else if (empty && !now->running && unrecorded) {
 		buf_addf(&text, ", in %s\n", r->dir);
 	} else if (empty && !now->running) {

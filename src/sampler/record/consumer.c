@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "formats/json_value.h"
 #include "recorder/flight/step_count.h"
 #include "recorder/session.h"
 #include "sampler/counters/counters.h"
@@ -218,6 +219,36 @@ static void add_advice(const struct state *s, bool events, struct buf *text)
 		 kernels ? ", sonde activity summary, sonde timeline --explain" : "");
 }
 
+/* The same for programs; "next": commands, of which each is one. */
+static void summarize(const struct state *s)
+{
+	bool memory = atomic_load(&s->page->want) & WANT_ALLOC, kernels = s->page->record.kinds;
+	const char *const next[] = {"sonde report",
+				    "sonde timeline",
+				    memory ? "sonde mem leaks" : NULL,
+				    memory ? "sonde mem peak" : NULL,
+				    kernels ? "sonde activity summary" : NULL,
+				    kernels ? "sonde timeline --explain" : NULL};
+	struct sampling_result got = {0};
+	json_t *list = json_array(), *o = json_object();
+
+	if (s->sampling)
+		sampling_result(s->sampling, &got);
+	for (size_t i = 0; i < sizeof(next) / sizeof(next[0]); i++) {
+		char *command = next[i] ? xasprintf("%s %s", next[i], s->dir) : NULL;
+
+		if (command)
+			json_array_append_new(list, text_value(command, strlen(command)));
+		free(command);
+	}
+	put_number(o, "stack_samples", got.samples);
+	put_number(o, "sampled_processes", got.processes);
+	put_number(o, "unreadable_processes", got.refused);
+	put_number(o, "lost_stack_samples", got.dropped);
+	json_object_set_new(o, "next", list);
+	session_answer(s->dir, o);
+}
+
 static void report(void *state, const struct consumer_report *now)
 {
 	struct state *s = state;
@@ -238,6 +269,7 @@ static void report(void *state, const struct consumer_report *now)
 	else
 		buf_addf(&text, "sonde record: nothing of the program was recorded into %s\n",
 			 s->dir);
+	summarize(s);
 	session_say(s->page, s->terminal, &text, false);
 	buf_release(&text);
 }
