@@ -179,7 +179,7 @@ def test_the_last_words_for_programs(build, tmp_path):
     assert abs(sum(shares.values()) - 100) < 0.1
     assert f"devices were busy {100 - shares['idle_percent']:.0f} %" in loud.said
     assert got["activities"] > 100 and got["lost_activities"] == 0
-    assert got["next"][0] == f"sonde timeline {loud.dir}"
+    assert got["next"][0] == f"sonde report {loud.dir}"
     for command in got["next"][1:]:
         assert command.removesuffix(f" {loud.dir}") in loud.said
     quiet = Recorded(build, tmp_path, job, "--quiet", "--only", "memory", out="quiet")
