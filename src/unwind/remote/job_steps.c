@@ -62,9 +62,9 @@ static void find_arena(struct job_steps *s, struct remote *r, pid_t pid)
 	s->address = 0;
 	s->own_pid = pid_of_its_own(pid);
 	snprintf(path, sizeof(path), "/proc/%d/maps", (int)pid);
-	bool readable = fs_read_file(path, MAPS_CAP, &maps, NULL) == 0;
-	const char *at = maps.data, *end = maps.data + maps.len;
-	while (readable && maps.len && maps_next(&at, end, &m)) {
+	bool readable = fs_read_file(path, MAPS_CAP, &maps, NULL) == 0 && maps.len;
+	const char *at = maps.data, *end = readable ? at + maps.len : at;
+	while (readable && maps_next(&at, end, &m)) {
 		struct arena_head h;
 
 		if (!is_arena(&m) || remote_read(r, m.start, &h, sizeof(h)) < 0 ||
