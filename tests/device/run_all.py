@@ -42,6 +42,7 @@ PARTS = {
         "what recording costs a step",
         [("cuda_cost.py", (*BIN, "--minutes", "{cost_minutes}"), 520)],
     ),
+    "record": ("what sonde record costs a step", [("record_cost.py", BIN, 400)]),
     "time": (
         "device time by module, what --attribute costs; the other programs",
         [

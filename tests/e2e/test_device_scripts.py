@@ -18,6 +18,7 @@ SCRIPTS = {
     "kineto.py": ["--bin"],
     "memory.py": ["--bin", "--python-path"],
     "putils.py": ["--bin"],
+    "record_cost.py": ["--bin"],
     "run_all.py": ["--build"],
     "stack.py": ["--bin"],
 }
