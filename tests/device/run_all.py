@@ -44,14 +44,15 @@ PARTS = {
     ),
     "record": ("what sonde record costs a step", [("record_cost.py", BIN, 400)]),
     "time": (
-        "device time by module, what --attribute costs; the other programs",
+        "device time and memory by module, what --attribute costs; the other programs",
         [
-            ("attribute.py", BUILD, 300),
+            ("attribute.py", BUILD, 240),
+            ("modules.py", (*BIN, "--jobs=5"), 120),
             (
                 FRAMEWORKS,
-                (*BIN, "--device=gpu", "resnet", "accumulation", "gan", "server", "loader", "compiled",
+                (*BIN, "--device=gpu", "--jobs=4", "resnet", "accumulation", "gan", "server", "loader", "compiled",
                  "accelerated", "lightning_fit"),
-                300,
+                180,
             ),
         ],
     ),

@@ -3,7 +3,8 @@
 """Programs of the kind that people have, without a word of ours in them: are their steps counted, and
 is a leak found at their own line?
 
-usage: run.py --bin BUILD/bin/sonde [--python PYTHON] [--device cpu|gpu] [--out DIR] [--forked] [PROGRAM...]
+usage: run.py --bin BUILD/bin/sonde [--python PYTHON] [--device cpu|gpu] [--out DIR] [--forked] [--jobs N]
+              [PROGRAM...]
 
 Each program (the other files of this folder) runs twice: as it is, where nothing may be found, and with
 the word `leak`, where the leak must be found at the line that is marked "# the leak". Its steps must be
@@ -16,6 +17,7 @@ own.
 """
 
 import argparse
+import concurrent.futures
 import json
 import os
 import pathlib
@@ -87,6 +89,18 @@ class Checks:
             code = "import torch\ntorch.compile(torch.nn.Linear(1, 1), backend='aot_eager')(torch.ones(1, 1))"
         return None if self.run(self.python, "-c", code).returncode == 0 else need
 
+    def leaves_out(self, program):
+        missing = self.lacks(program)
+        if missing:
+            print(f"SKIP {program}: this Python has no {missing} that works", flush=True)
+        return missing
+
+    def attempt(self, name, check, of):
+        try:
+            check(of)
+        except Exception as why:  # the next program may work
+            self.say(False, name, f"{type(why).__name__}: {why}")
+
     def record(self, name, *job):
         """What a job printed, the answer of `sonde mem leaks`, and where the recording is."""
         place = self.out / name
@@ -101,11 +115,12 @@ class Checks:
         return done.stdout, json.loads(answer.stdout), place
 
     def say(self, good, program, what, place=None):
-        self.failed += not good
-        print(f"{'PASS' if good else 'FAIL'} {program}: {what}", flush=True)
+        said = f"{'PASS' if good else 'FAIL'} {program}: {what}"
         if not good and place:
             text = self.run(self.sonde, "mem", "leaks", place).stdout
-            print("    " + "\n    ".join(text.splitlines()[:25]), flush=True)
+            said += "\n    " + "\n    ".join(text.splitlines()[:25])
+        self.failed += not good
+        print(said, flush=True)
 
     def check_steps(self, program, answer, said, place):
         counted = sorted({p["steps_ended"] for p in answer["processes"] if p["steps_ended"]})
@@ -141,19 +156,19 @@ class Checks:
             check(pathlib.Path(word[0]).stem, printed, of, place)
 
 
-def run_programs(checks, programs, forked):
-    here = []
-    for program in programs:
-        missing = checks.lacks(program)
-        if missing:
-            print(f"SKIP {program}: this Python has no {missing} that works", flush=True)
-        else:
-            here.append(program)
-    for some in [here] if forked and here else here:
-        try:
-            checks.check_forked(some) if forked else checks.check(some)
-        except Exception as why:  # the next program may work
-            checks.say(False, "forked" if forked else some, f"{type(why).__name__}: {why}")
+def run_forked(checks, programs):
+    here = [p for p in programs if not checks.leaves_out(p)]
+    if here:
+        checks.attempt("forked", checks.check_forked, here)
+
+
+def run_programs(checks, programs, jobs):
+    def run(program):
+        if not checks.leaves_out(program):
+            checks.attempt(program, checks.check, program)
+
+    with concurrent.futures.ThreadPoolExecutor(jobs) as threads:
+        list(threads.map(run, programs))
 
 
 def main():
@@ -163,6 +178,7 @@ def main():
     parser.add_argument("--device", default="cpu", choices=("cpu", "gpu"))
     parser.add_argument("--out", help="directory for the recordings; a temporary one by default")
     parser.add_argument("--forked", action="store_true", help="from one process that has imported torch")
+    parser.add_argument("--jobs", type=int, default=1, help="so many programs at a time")
     parser.add_argument("program", nargs="*", default=PROGRAMS, help=", ".join(PROGRAMS))
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
@@ -170,7 +186,10 @@ def main():
         out.mkdir(parents=True, exist_ok=True)
         python = shutil.which(args.python) or parser.error(f"there is no '{args.python}'")
         checks = Checks(pathlib.Path(args.bin).resolve(), os.path.abspath(python), args.device, out)
-        run_programs(checks, args.program, args.forked)
+        if args.forked:
+            run_forked(checks, args.program)
+        else:
+            run_programs(checks, args.program, args.jobs)
     return 1 if checks.failed else 0
 
 
