@@ -41,7 +41,7 @@ def start(d, user, build):
     for name in ("fabric_client.py", "waiting.py"):
         text = (HERE / name).read_text()
         user.do(lambda: (home / name).write_text(text))
-    python = shutil.which("python3", path="/usr/bin:/bin") or lacks("python", "none that every user may run")
+    python = shutil.which("python3", path="/usr/bin:/bin") or lacks("python-system", "none that every user may run")
     words = [build / "bin/sonde", "mem", "record", "--device=cpu", "--call-stack=python:4", "--quiet"]
     words += ["-o", home / "out", "--", python, "-S", home / "held.py", d.ipc_dir / "dynolog"]
     p = user.popen(*words, stdin=-1, stdout=-1, text=True, cwd=home)
