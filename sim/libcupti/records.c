@@ -183,6 +183,14 @@ static struct call begin_call(uint32_t kind, uint32_t cbid)
 	return (struct call){kind, cbid, start};
 }
 
+/* At least. */
+static uint64_t call_ns(void)
+{
+	const char *text = getenv("SIM_CUDA_CALL_US");
+
+	return text ? strtoull(text, NULL, 10) * 1000 : 0;
+}
+
 static void end_call(const struct call *c, uint32_t correlation)
 {
 	uint8_t r[LONGEST] = {0};
@@ -191,6 +199,8 @@ static void end_call(const struct call *c, uint32_t correlation)
 
 	if (!c->start)
 		return;
+	for (uint64_t least = call_ns(); sim_call_clock() - c->start < least;)
+		;
 	PUT(4, c->cbid);
 	PUT(24, pid);
 	PUT(28, tid);

@@ -5,22 +5,20 @@
 #include "hal/ascend_hal.h"
 
 #include <pthread.h>
-#include <sched.h>
-#include <stdatomic.h>
+#include <semaphore.h>
 #include <stdlib.h>
 
-static _Atomic(void *) box;
+/* Waiting is sleeping: one that yields instead waits its turn among all that a busy machine runs. */
+static void *box;
+static sem_t full, empty;
 
 static void *consumer(void *arg)
 {
-	for (long n = (long)arg; n > 0;) {
-		void *p = atomic_exchange(&box, NULL);
-		if (!p) {
-			sched_yield();
-			continue;
-		}
+	for (long n = (long)arg; n > 0; n--) {
+		sem_wait(&full);
+		void *p = box;
+		sem_post(&empty);
 		halMemFree(p);
-		n--;
 	}
 	return NULL;
 }
@@ -38,13 +36,15 @@ int main(int argc, char **argv)
 	long n = argc > 1 ? atol(argv[1]) : 1000;
 	pthread_t t;
 
+	sem_init(&full, 0, 0);
+	sem_init(&empty, 0, 1);
 	if (pthread_create(&t, NULL, consumer, (void *)n))
 		return 1;
 	for (long i = 0; i < n; i++) {
 		void *p = take(4096);
-		while (atomic_load(&box))
-			sched_yield();
-		atomic_store(&box, p);
+		sem_wait(&empty);
+		box = p;
+		sem_post(&full);
 	}
 	pthread_join(t, NULL);
 	sonde_start();
