@@ -3,17 +3,22 @@
 
 #include "base/clock.h"
 
-#define PROCESSES_MAX 256 /* of one host; of many only their number is asked for */
+#define PROCESSES_MAX 256 /* of each host */
 
-static int ask_round(struct client_group *g, struct client_round *r, struct err *err)
+static int ask_round(struct client_group *g, bool ranks, struct client_round *r, struct err *err)
 {
 	json_t *list = json_pack("{s:s, s:i}", "fn", "listProcesses", "limit",
-				 g->hosts->n == 1 ? PROCESSES_MAX : 0);
+				 ranks || g->hosts->n == 1 ? PROCESSES_MAX : 0);
 
 	r->status = client_answers_new(g);
 	r->processes = client_answers_new(g);
 	int first = client_ask_all(g, json_pack("{s:s}", "fn", "getStatus"), r->status, err);
 	int second = client_ask_all(g, list, r->processes, first == 0 ? err : NULL);
+	if (ranks) {
+		r->top = client_answers_new(g);
+		(void)client_ask_all(g, json_pack("{s:s, s:i}", "fn", "getTop", "limit", 1), r->top,
+				     NULL);
+	}
 	return first < 0 ? first : second;
 }
 
@@ -26,10 +31,11 @@ int client_watch(struct client_group *g, const struct client_watch *w, struct er
 		uint64_t next = clock_mono_ns() + w->interval_s * 1000000000ull;
 		struct client_round r = {0};
 
-		code = ask_round(g, &r, err);
+		code = ask_round(g, w->ranks, &r, err);
 		more = code == 0 && w->show(w->arg, &r);
 		client_answers_free(g, r.status);
 		client_answers_free(g, r.processes);
+		client_answers_free(g, r.top);
 		more = more && i != w->rounds && w->wait(w->arg, next);
 	}
 	return code;

@@ -5,14 +5,15 @@
 
 #include "client/ask.h"
 
-/* The answers of all hosts at one moment: to getStatus, and to listProcesses. Of several hosts only
- * the number of their processes is asked for. */
+/* The answers of all hosts at one moment: to getStatus, to listProcesses and, if it was asked for, to
+ * getTop. */
 struct client_round {
-	struct client_answer *status, *processes;
+	struct client_answer *status, *processes, *top;
 };
 
 struct client_watch {
 	unsigned interval_s;
+	bool ranks; /* of several hosts the processes, too, and not only how many; getTop of all */
 	unsigned rounds; /* 0: until show() or wait() end it */
 	/* A round. False ends it. */
 	bool (*show)(void *arg, const struct client_round *r);

@@ -248,18 +248,21 @@ static bool is_this_machine(const struct sockaddr_storage *peer, int fd)
 
 /* Whose share a connection uses that shows a certificate later: for all users of this machine the
  * address would be the same. */
-static uint64_t find_source(const struct access *a, int fd)
+static uint64_t find_source(const struct access *a, int fd, uid_t *out_uid)
 {
 	struct sockaddr_storage peer = {0};
 	socklen_t len = sizeof(peer);
 	uid_t uid;
 
+	*out_uid = (uid_t)-1;
 	if (getpeername(fd, (struct sockaddr *)&peer, &len) < 0)
 		return make_source(SOURCE_UNKNOWN, 0);
-	if (a->questions >= 0 && is_this_machine(&peer, fd))
-		return socket_owner_tcp(a->questions, fd, &uid) < 0 ? make_source(SOURCE_UNKNOWN, 0)
-								    : make_source(SOURCE_USER, uid);
-	return source_of_address(&peer);
+	if (a->questions < 0 || !is_this_machine(&peer, fd))
+		return source_of_address(&peer);
+	if (socket_owner_tcp(a->questions, fd, &uid) < 0)
+		return make_source(SOURCE_UNKNOWN, 0);
+	*out_uid = uid == a->nameless_uid ? (uid_t)-1 : uid;
+	return make_source(SOURCE_USER, uid);
 }
 
 uint64_t source_count(struct hmap *per_source, uint64_t source, int by)
@@ -288,14 +291,15 @@ uint64_t source_with_most(const struct hmap *per_source)
 
 struct caller access_identify(const struct access *a, int fd)
 {
-	struct caller c = {.kind = CALLER_UNKNOWN};
+	struct caller c = {.kind = CALLER_UNKNOWN, .uid = (uid_t)-1};
+	uid_t ignored;
 	int family = AF_UNSPEC;
 	socklen_t len = sizeof(family);
 
 	(void)getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &family, &len);
 	if (family != AF_UNIX && a->asks_certificates) {
 		c.kind = CALLER_CERTIFIED;
-		c.source = find_source(a, fd);
+		c.source = find_source(a, fd, &c.uid);
 		return c;
 	}
 	c.error = find_owner(a, fd, family, &c);
@@ -303,17 +307,17 @@ struct caller access_identify(const struct access *a, int fd)
 		c.error = -EOVERFLOW;
 	if (c.error == 0)
 		c.kind = CALLER_USER;
-	c.source = c.error == 0 ? make_source(SOURCE_USER, c.uid) : find_source(a, fd);
+	c.source = c.error == 0 ? make_source(SOURCE_USER, c.uid) : find_source(a, fd, &ignored);
 	return c;
 }
 
 /* --- what a caller may do --- */
 
-static const struct access_grant everything = {ACCESS_ALL, (uid_t)-1, true, NULL};
+static const struct access_grant everything = {ACCESS_ALL, (uid_t)-1, true, NULL, (uid_t)-1};
 
 static struct access_grant refuse(const char *why)
 {
-	return (struct access_grant){ACCESS_NONE, (uid_t)-1, false, why};
+	return (struct access_grant){ACCESS_NONE, (uid_t)-1, false, why, (uid_t)-1};
 }
 
 static struct access_grant find_by_name(const struct access *a, const SSL *ssl)
@@ -331,7 +335,8 @@ static struct access_grant find_by_name(const struct access *a, const SSL *ssl)
 	if (rule->right == ACCESS_ALL)
 		return everything;
 	return (struct access_grant){rule->right, rule->right == ACCESS_OWN ? rule->uid : (uid_t)-1,
-				     rule->right == ACCESS_VIEW && !a->hides_processes, NULL};
+				     rule->right == ACCESS_VIEW && !a->hides_processes, NULL,
+				     (uid_t)-1};
 }
 
 static const char *explain_unknown(const struct caller *c)
@@ -349,7 +354,7 @@ static const char *explain_unknown(const struct caller *c)
 	       "--trust-local-users";
 }
 
-struct access_grant access_find(struct access *a, const struct caller *c, const SSL *ssl)
+static struct access_grant find_grant(struct access *a, const struct caller *c, const SSL *ssl)
 {
 	bool is_user = c->kind == CALLER_USER;
 
@@ -362,7 +367,20 @@ struct access_grant access_find(struct access *a, const struct caller *c, const 
 		return everything;
 	if (a->trusts_users)
 		return (struct access_grant){ACCESS_ALL, is_user ? c->uid : (uid_t)-1,
-					     !a->hides_processes, NULL};
-	return is_user ? (struct access_grant){ACCESS_OWN, c->uid, false, NULL}
+					     !a->hides_processes, NULL, (uid_t)-1};
+	return is_user ? (struct access_grant){ACCESS_OWN, c->uid, false, NULL, (uid_t)-1}
 		       : refuse(explain_unknown(c));
+}
+
+struct access_grant access_find(struct access *a, const struct caller *c, const SSL *ssl)
+{
+	struct access_grant g = find_grant(a, c, ssl);
+
+	/* A certificate may come through a program that another user has left here: that is not the
+	 * one who asks, unless the certificate could do as much anyway. */
+	if (c->kind == CALLER_USER ||
+	    (c->kind == CALLER_CERTIFIED &&
+	     (g.right == ACCESS_ALL || (g.right == ACCESS_OWN && g.uid == c->uid))))
+		g.self = c->uid;
+	return g;
 }

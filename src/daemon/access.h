@@ -33,7 +33,7 @@ enum caller_kind {
 
 struct caller {
 	enum caller_kind kind;
-	uid_t uid; /* of a user */
+	uid_t uid; /* of a user of this machine, whatever else they show; (uid_t)-1: not known */
 	bool in_group; /* the user's process is in --admin-group, as the kernel says */
 	uint64_t source; /* for shares: the same for all connections of a user of this machine, or
 			    of an address elsewhere (IPv6: of a network of 64 bits) */
@@ -52,6 +52,7 @@ struct access_grant {
 	uid_t uid; /* whose processes are the caller's own; (uid_t)-1: nobody's */
 	bool command_lines; /* those of other users' processes, too */
 	const char *why; /* ACCESS_NONE: in words */
+	uid_t self; /* the user of this machine who asks; (uid_t)-1: not known */
 };
 
 struct access;

@@ -244,6 +244,11 @@ int page_add(struct page *r, const char *path, struct err *err)
 
 static int write_out(const char *path, struct buf *page, struct err *err)
 {
+	if (!strcmp(path, "-")) {
+		int status = fs_write_all(STDOUT_FILENO, page->data, page->len, FS_HERE, NULL);
+
+		return status < 0 ? err_sys(err, status, "cannot write the page") : 0;
+	}
 	if (!fs_is_stream(path))
 		return fs_write_atomic(path, page, 0640, err);
 	int fd = fs_open_output(path, 0, 0, err);

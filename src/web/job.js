@@ -11,11 +11,15 @@ const HANG_S = 30, HANG_STEPS = 20; // without a step for so long, and for so ma
 let hanging = new Set();
 
 /* Who has ended no step for much longer than a step takes; those that never did are not judged. */
-function judgeSteps(list, top) {
-	const times = list.map((p) => top.get(p.pid)?.steps?.mean_ns).filter((v) => v).sort((a, b) => a - b);
+function stuckOf(list, stepNs) {
+	const times = list.map(stepNs).filter((v) => v).sort((a, b) => a - b);
 	const usual = times.length ? times[times.length >> 1] / 1e9 : 0;
-	hanging = new Set(list.filter((p) => p.step_age_s !== null && p.state !== "Silent" &&
-		p.step_age_s > Math.max(HANG_S, HANG_STEPS * usual)).map((p) => p.pid));
+	return new Set(list.filter((p) => p.step_age_s !== null && p.state !== "Silent" &&
+		p.step_age_s > Math.max(HANG_S, HANG_STEPS * usual)));
+}
+
+function judgeSteps(list, top) {
+	hanging = new Set([...stuckOf(list, (p) => top.get(p.pid)?.steps?.mean_ns)].map((p) => p.pid));
 }
 
 function noteOf(p) {

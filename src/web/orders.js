@@ -88,6 +88,40 @@ function resultLines(paths) {
 			folders[0]}), " or open them at ui.perfetto.dev.")];
 }
 
+/* --- the report of a trace --- */
+
+async function makeReport(f) {
+	f.report = {running: true};
+	showFollowed();
+	try {
+		let r = await api("makeReport", {request: f.id});
+		const number = r.report;
+		for (let i = 0; number && i < 600; i++) {
+			r = await api("getReport?report=" + number);
+			if (r.state !== "running")
+				break;
+			await sleep(500);
+		}
+		f.report = r.path ? {path: r.path} : {why: r.why || (r.status || "It took too long.").replace(/^failed: /, "")};
+	} catch (e) {
+		f.report = {why: e.message};
+	}
+	showFollowed();
+}
+
+/* A button, what goes on, or a link: it opens beside this page. */
+function reportLine(f) {
+	const r = f.report;
+	if (!r)
+		return make("p", {}, make("button", {type: "button", textContent: "Make its report", onclick: () => makeReport(f)}));
+	if (r.running)
+		return make("p", {}, "Its report is made … ", make("progress", {ariaLabel: "the report is made"}));
+	if (r.path)
+		return make("p", {}, make("a", {href: r.path, target: "_blank", rel: "noopener", textContent: "Open its report"}),
+			": device time of every rank and step, and kernels.");
+	return make("p", {textContent: "There is no report: " + r.why});
+}
+
 /* A trace that was accepted may fail later, and is there when its files are. */
 function showFollowed() {
 	const box = $("followed");
@@ -96,7 +130,8 @@ function showFollowed() {
 		f.written.length + " of " + f.n + " written" + (f.bad.length ? ", " + f.bad.length + " failed" : "") + " "),
 		make("progress", {max: f.n, value: f.written.length + f.bad.length, ariaLabel: "progress of the trace"}),
 		make("ul", {}, ...f.bad.map((b) => make("li", {textContent: b})),
-			...f.written.length ? resultLines(f.written) : []))));
+			...f.written.length ? resultLines(f.written) : []),
+		...f.written.length && f.told >= f.n ? [reportLine(f)] : [])));
 }
 
 async function follow() {

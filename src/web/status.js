@@ -365,6 +365,7 @@ async function refresh() {
 			await fetchHistory();
 		drawCharts();
 		await followMemory();
+		await followHosts();
 		await follow();
 		$("trouble").hidden = true;
 		$("live").className = "dot on";

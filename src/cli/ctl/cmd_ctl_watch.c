@@ -13,12 +13,14 @@
 #include "base/text/printable.h"
 #include "cli/ctl/ctl.h"
 #include "cli/screen.h"
+#include "client/top/model.h"
 #include "client/watch.h"
 
 struct watch_options {
 	struct ctl_common common;
 	unsigned interval_s;
 	unsigned count; /* 0: until it is stopped */
+	bool ranks;
 };
 
 struct watch_run {
@@ -144,6 +146,82 @@ static bool any_failed(const struct ctl *c, const struct client_round *r)
 	return false;
 }
 
+/* Keys of a process that `sonde ctl watch --ranks` passes on. */
+static const char *const rank_keys[] = {"pid",	 "rank",	 "device",    "job_id",
+					"state", "current_step", "step_age_s"};
+
+static json_t *part_json(bool known, double part)
+{
+	return known ? json_real(part) : json_null();
+}
+
+static json_t *rank_json(const json_t *process, const struct top_process *t, bool slowest)
+{
+	json_t *o = json_object();
+
+	for (size_t i = 0; i < sizeof(rank_keys) / sizeof(rank_keys[0]); i++) {
+		json_t *v = json_object_get(process, rank_keys[i]);
+
+		json_object_set(o, rank_keys[i], v ? v : json_null());
+	}
+	bool known = t && !t->late;
+	if (t && t->rank >= 0 && !json_is_integer(json_object_get(o, "rank")))
+		json_object_set_new(o, "rank", json_integer(t->rank)); /* as its monitor has it */
+	json_object_set_new(o, "busy", part_json(known, known ? t->busy : 0));
+	json_object_set_new(o, "kernels", part_json(known && t->has_kernel, known ? t->kernel : 0));
+	json_object_set_new(o, "communication",
+			    part_json(known && t->has_comm, known ? t->comm : 0));
+	json_object_set_new(o, "copies", part_json(known && t->has_copy, known ? t->copy : 0));
+	json_object_set_new(o, "step_ns",
+			    part_json(known && t->step_ns > 0, known ? t->step_ns : 0));
+	json_object_set_new(o, "slowest", json_boolean(slowest));
+	return o;
+}
+
+static const struct top_process *find_top(const struct top_model *m, size_t host, int64_t pid)
+{
+	for (size_t i = 0; i < m->nprocesses; i++)
+		if (m->processes[i].host == host && m->processes[i].pid == pid)
+			return &m->processes[i];
+	return NULL;
+}
+
+/* The ranks of a host; who is the slowest is found among those of all hosts. */
+static json_t *ranks_json(const struct client_round *r, const struct top_model *m, size_t host)
+{
+	json_t *list = json_array(), *process;
+	size_t i;
+
+	json_array_foreach(json_object_get(r->processes[host].reply, "processes"), i, process)
+	{
+		int64_t pid = json_integer_value(json_object_get(process, "pid"));
+		const struct top_process *t = find_top(m, host, pid);
+		bool slowest = t && m->slowest.by != TOPLIST_SLOW_NONE &&
+			       t == &m->processes[m->slowest.at];
+
+		json_array_append_new(list, rank_json(process, t, slowest));
+	}
+	return list;
+}
+
+static json_t *ranks_round_json(const struct ctl *c, const struct client_round *r)
+{
+	json_t *list = json_array();
+	struct top_model m;
+
+	top_model_make(&m, &c->group, r->top, "");
+	for (size_t i = 0; i < c->hosts.n; i++) {
+		json_t *row = ctl_answer_json(c, i, &r->status[i]);
+		const json_t *total = json_object_get(r->processes[i].reply, "total");
+
+		json_object_set_new(row, "total", json_integer(json_integer_value(total)));
+		json_object_set_new(row, "ranks", ranks_json(r, &m, i));
+		json_array_append_new(list, row);
+	}
+	top_model_release(&m);
+	return list;
+}
+
 static json_t *round_json(const struct ctl *c, const struct client_round *r)
 {
 	json_t *list = json_array();
@@ -168,7 +246,9 @@ static bool show_round(void *arg, const struct client_round *r)
 		add_screen(w->c, w->o, r, &out);
 		good = screen_draw(&out);
 	} else if (w->o->common.json) {
-		good = command_print_json_line(w->c->cmd, round_json(w->c, r)) == EXIT_DONE;
+		good = command_print_json_line(w->c->cmd, r->top ? ranks_round_json(w->c, r)
+								 : round_json(w->c, r)) ==
+		       EXIT_DONE;
 	} else {
 		add_lines(w->c, r, &out);
 		good = command_print(w->c->cmd, &out) == EXIT_DONE;
@@ -190,6 +270,7 @@ static int watch_hosts(struct ctl *c, void *options)
 	const struct watch_options *o = options;
 	struct watch_run w = {.c = c, .o = o, .screen = isatty(STDOUT_FILENO) && !o->common.json};
 	struct client_watch watch = {.interval_s = o->interval_s,
+				     .ranks = o->ranks && o->common.json,
 				     .rounds = o->count,
 				     .show = show_round,
 				     .wait = wait_for_round,
@@ -216,6 +297,9 @@ static const struct opt options[] = {
 		    "1", "Time between two rounds.", .group = "Watching"),
 	OPTION_UINT("count", "N", offsetof(struct watch_options, count), 0, UINT32_MAX,
 		    "0, until it is stopped", "End after this many rounds.", .letters = "n"),
+	OPTION_FLAG("ranks", offsetof(struct watch_options, ranks),
+		    "With --json: the ranks of every host, how long their steps take, what their "
+		    "devices do, and which rank of all is the slowest."),
 	CTL_COMMON_ROWS,
 };
 

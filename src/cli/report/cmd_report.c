@@ -2,6 +2,7 @@
 /* sonde report: everything that was recorded, as one page of pictures. */
 #include <stddef.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/text/number_words.h"
 #include "cli/command.h"
@@ -61,7 +62,8 @@ static int write_report(const struct command *cmd, struct args *a, const struct 
 		return command_fail(cmd, &err, EXIT_FAILED);
 	if (o->json)
 		return command_print_json(cmd, written_json(o, &written));
-	print_written(o, &written);
+	if (strcmp(o->output, "-"))
+		print_written(o, &written);
 	if (o->open)
 		open_page(cmd->spec.name, o->output);
 	return EXIT_DONE;
@@ -88,7 +90,7 @@ static const struct opt options[] = {
 	 .arg = "FILE",
 	 .offset = offsetof(struct report_command, output),
 	 .default_text = "report.html",
-	 .help = "The page; it is replaced."},
+	 .help = "The page; it is replaced. '-' is the standard output."},
 	{.name = "title",
 	 .kind = OPT_TEXT,
 	 .arg = "TEXT",

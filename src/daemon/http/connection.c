@@ -127,6 +127,13 @@ static void add_head(struct evbuffer *out, const struct http_reply *r, bool clos
 					 "img-src data:; "
 					 "base-uri 'none'; form-action 'none'; "
 					 "frame-ancestors 'none'\r\n");
+	/* Its user may have made it up: it has no origin, so nothing of ours is open to it. */
+	if (r->report)
+		evbuffer_add_printf(out, "Content-Security-Policy: sandbox allow-scripts; "
+					 "default-src 'none'; script-src 'unsafe-inline'; "
+					 "style-src 'unsafe-inline'; img-src data:; "
+					 "base-uri 'none'; form-action 'none'; "
+					 "frame-ancestors 'none'\r\n");
 	evbuffer_add_printf(out, "Connection: %s\r\n\r\n", close_after ? "close" : "keep-alive");
 }
 

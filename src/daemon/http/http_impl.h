@@ -92,6 +92,7 @@ struct http_reply {
 	const char *content_type;
 	const char *allow; /* methods, with status 405; or NULL */
 	bool page; /* a file of the status page */
+	bool report; /* a page that a user's program has made */
 	struct buf body;
 };
 

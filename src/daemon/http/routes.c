@@ -11,10 +11,12 @@
 #include "base/text/embed.h"
 #include "base/text/number_read.h"
 #include "daemon/http/http_impl.h"
+#include "daemon/inspect/inspect.h"
 #include "daemon/metrics/metrics.h"
 #include "daemon/rpc/api.h"
 
 #define API_PREFIX "/api/v1/"
+#define REPORT_PREFIX "/report/"
 #define HOST_BYTES 256
 
 void http_fail(struct http_reply *out, int status, const char *fmt, ...)
@@ -267,6 +269,7 @@ EMBED(tools, "src/web/tools.js");
 EMBED(charts, "src/web/charts.js");
 EMBED(job, "src/web/job.js");
 EMBED(orders, "src/web/orders.js");
+EMBED(hosts, "src/web/hosts.js");
 
 #define SCRIPT(name_, file_)                                                                       \
 	{                                                                                          \
@@ -285,6 +288,7 @@ static const struct page_file {
 	SCRIPT(charts, "charts.js"),
 	SCRIPT(job, "job.js"),
 	SCRIPT(orders, "orders.js"),
+	SCRIPT(hosts, "hosts.js"),
 };
 
 static const struct page_file *find_page_file(const char *path)
@@ -331,6 +335,24 @@ static void route_page(const struct http_call *call, struct http_reply *out)
 	buf_add(&out->body, f->bytes, (size_t)(f->end - f->bytes));
 }
 
+/* What getReport has named. */
+static void route_report(const struct http_call *call, const char *number, struct http_reply *out)
+{
+	const struct buf *page = NULL;
+	int64_t n;
+
+	if (call->who.right != ACCESS_NONE && number_read(number, strlen(number), &n) && n > 0)
+		page = inspect_report_page(call->d->inspect, &call->who, (uint64_t)n);
+	if (!page) {
+		http_fail(out, 404, "there is no such report, or not any more");
+		return;
+	}
+	out->status = 200;
+	out->content_type = "text/html; charset=utf-8";
+	out->report = true;
+	buf_add(&out->body, page->data, page->len);
+}
+
 void http_route(const struct http_call *call, struct http_reply *out)
 {
 	const struct http_request *r = call->request;
@@ -352,6 +374,8 @@ void http_route(const struct http_call *call, struct http_reply *out)
 		route_api(call, r->path + strlen(API_PREFIX), out);
 	} else if (!strcmp(r->path, "/api/top")) {
 		route_api(call, "getTop", out);
+	} else if (!strncmp(r->path, REPORT_PREFIX, strlen(REPORT_PREFIX))) {
+		route_report(call, r->path + strlen(REPORT_PREFIX), out);
 	} else {
 		route_page(call, out);
 	}

@@ -29,43 +29,29 @@
 #define TEXT_MAX (1u << 20) /* of one answer */
 #define PIECE 65536
 #define BYTES_PER_S TEXT_MAX /* more than that is no answer of ours */
+#define PAGE_MAX (8u << 20) /* of a report */
+#define PAGE_NS 300000000000ull /* that one may take */
 #define SWEEP_S 2
 #define IDLE_NS 15000000000ull /* a memory that nobody has asked for so long is not followed */
 #define RETRY_NS 10000000000ull
 #define KEEP_NS 300000000000ull /* an answer */
-#define SNAP_NS 60000000000ull /* that a snapshot may take */
+#define SNAP_NS 120000000000ull /* that a snapshot may take */
 #define MAX_PIDS 64
 #define NOT_HERE                                                                                   \
-	"failed: the daemon runs with --user and starts no programs: ask with 'sonde mem live' "   \
-	"or "                                                                                      \
-	"'sonde snap' on the node"
+	"failed: the daemon runs with --user and starts no programs: ask with 'sonde mem live', "  \
+	"'sonde snap', 'sonde report' or 'sonde ctl watch' on the node"
 
-enum kind { MEMORY, SNAPSHOT };
-
-struct run {
-	struct inspect *owner;
-	enum kind kind;
-	uint64_t id;
-	uid_t uid;
-	bool commands; /* the command lines in it may be shown to who started it */
-	const char *by; /* of a memory, a literal */
-	pid_t process; /* that it is about; of a snapshot the first of them */
-	pid_t pid; /* of the program; 0: it has ended */
-	int fd;
-	struct event *readable;
-	struct buf text; /* what has come; of a memory, behind its last whole line */
-	struct buf line; /* the last whole answer: read, it can be fifty times as large */
-	uint64_t bytes; /* that have come */
-	char why[256]; /* it failed: in words */
-	uint64_t started_ns, asked_ns;
-	struct run *next;
-};
-
-struct inspect {
-	struct daemon *d;
-	struct run *runs; /* newest first */
-	struct event *sweep; /* pending while there are some */
-	uint64_t ids;
+/* What an answer may be: a line each, or all of the text. */
+static const struct kind {
+	bool goes_on; /* while somebody asks, a line for each answer */
+	uint32_t most_bytes; /* of an answer */
+	uint64_t most_ns; /* that it may take */
+	uint64_t keep_ns; /* afterwards */
+} kinds[] = {
+	[INSPECT_MEMORY] = {true, TEXT_MAX, UINT64_MAX, IDLE_NS},
+	[INSPECT_SNAPSHOT] = {false, TEXT_MAX, SNAP_NS, KEEP_NS},
+	[INSPECT_REPORT] = {false, PAGE_MAX, PAGE_NS, 2 * KEEP_NS},
+	[INSPECT_HOSTS] = {true, TEXT_MAX, UINT64_MAX, IDLE_NS},
 };
 
 /* --- its end --- */
@@ -92,17 +78,18 @@ static void free_run(struct run *r)
 		waitpid(r->pid, NULL, WNOHANG);
 	buf_release(&r->text);
 	buf_release(&r->line);
+	free(r->about);
 	free(r);
 }
 
 /* --- what it prints --- */
 
-/* An object as our program makes it, whoever has made it up. */
+/* An object, or of hosts a list, as our program makes it, whoever has made it up. */
 static json_t *read_answer(const char *text, size_t len)
 {
 	json_t *o = json_depth(text, len) > RPC_DEPTH_MAX ? NULL : json_loadb(text, len, 0, NULL);
 
-	if (o && !json_is_object(o)) {
+	if (o && !json_is_object(o) && !json_is_array(o)) {
 		json_decref(o);
 		o = NULL;
 	}
@@ -112,14 +99,19 @@ static json_t *read_answer(const char *text, size_t len)
 /* It is read when somebody asks: one that prints without end costs nothing. */
 static void take_answer(struct run *r, const char *text, size_t len)
 {
-	const char *object = len && *text != '{' ? memmem(text, len, "\n{", 2) : NULL;
+	char begin[] = {'\n',
+			r->kind == INSPECT_HOSTS    ? '['
+			: r->kind == INSPECT_REPORT ? '<'
+						    : '{',
+			0};
+	const char *object = len && *text != begin[1] ? memmem(text, len, begin, 2) : NULL;
 	struct buf words = {0};
 
 	if (object) { /* behind a warning */
 		len -= (size_t)(object + 1 - text);
 		text = object + 1;
 	}
-	if (len && *text == '{') {
+	if (len && *text == begin[1]) {
 		buf_clear(&r->line);
 		buf_add(&r->line, text, len);
 		*r->why = '\0';
@@ -130,12 +122,11 @@ static void take_answer(struct run *r, const char *text, size_t len)
 	}
 }
 
-/* A memory is a line for each answer, a snapshot all of the text. */
 static void take_lines(struct run *r)
 {
 	char *end;
 
-	while (r->kind == MEMORY && r->text.len &&
+	while (kinds[r->kind].goes_on && r->text.len &&
 	       (end = memchr(r->text.data, '\n', r->text.len))) {
 		size_t len = (size_t)(end - r->text.data);
 
@@ -155,14 +146,14 @@ static void on_readable(evutil_socket_t fd, short what, void *arg)
 		return;
 	if (n > 0) {
 		uint64_t s = (clock_mono_ns() - r->started_ns) / 1000000000u;
+		uint32_t most = kinds[r->kind].most_bytes;
 
 		r->text.len += (size_t)n;
 		r->bytes += (uint64_t)n;
 		take_lines(r);
-		if (r->text.len <= TEXT_MAX && r->bytes <= (s + 4) * BYTES_PER_S)
+		if (r->text.len <= most && r->bytes <= (s + 4) * BYTES_PER_S + most)
 			return;
-		snprintf(r->why, sizeof(r->why), "the answer is longer than %u KiB",
-			 TEXT_MAX >> 10);
+		snprintf(r->why, sizeof(r->why), "the answer is longer than %u KiB", most >> 10);
 	} else {
 		take_answer(r, r->text.len ? r->text.data : "", r->text.len);
 	}
@@ -180,13 +171,15 @@ static void on_sweep(evutil_socket_t fd, short what, void *arg)
 	(void)fd, (void)what;
 	for (struct run **at = &i->runs, *r; (r = *at);) {
 		uint64_t idle = now - r->asked_ns;
-		bool late = r->kind == SNAPSHOT && r->fd >= 0 && now - r->started_ns > SNAP_NS;
+		const struct kind *k = &kinds[r->kind];
+		bool late = r->fd >= 0 && now - r->started_ns > k->most_ns;
 
 		if (late)
-			snprintf(r->why, sizeof(r->why), "it took longer than a minute");
-		if (late || r->fd < 0 || (r->kind == MEMORY && idle > IDLE_NS))
+			snprintf(r->why, sizeof(r->why), "it took longer than %u minutes",
+				 (unsigned)(k->most_ns / 60000000000u));
+		if (late || r->fd < 0 || (k->goes_on && idle > IDLE_NS))
 			end_run(r);
-		if (r->fd < 0 && !r->pid && idle > (r->kind == MEMORY ? IDLE_NS : KEEP_NS)) {
+		if (r->fd < 0 && !r->pid && (idle > k->keep_ns || !r->id)) {
 			*at = r->next;
 			free_run(r);
 		} else {
@@ -232,25 +225,27 @@ static bool make_room(struct inspect *i, uid_t uid)
 	return kept < MAX_KEPT;
 }
 
-static struct run *start_run(struct inspect *i, enum kind kind, const struct jobs_owner *o,
-			     const struct inspect_start *s, struct err *err)
+struct run *inspect_run(struct inspect *i, const struct run *like, const struct inspect_start *s,
+			struct err *err)
 {
-	struct run *r = xcalloc(1, sizeof(*r));
+	struct run *r;
 
-	*r = (struct run){.owner = i,
-			  .kind = kind,
-			  .id = ++i->ids,
-			  .uid = o->uid,
-			  .commands = o->command_line,
-			  .process = o->host_pid,
-			  .fd = -1,
-			  .started_ns = clock_mono_ns(),
-			  .asked_ns = clock_mono_ns()};
+	if (!make_room(i, like->uid)) {
+		err_set(err, -EAGAIN, "too many questions at once; try again in a moment");
+		return NULL;
+	}
+	r = xcalloc(1, sizeof(*r));
+	*r = *like;
+	r->owner = i;
+	r->id = ++i->ids;
+	r->fd = -1;
+	r->started_ns = r->asked_ns = clock_mono_ns();
 	if (inspect_start(s, &r->pid, &r->fd, err) < 0) {
 		free(r);
 		return NULL;
 	}
-	log_debug("process %d of user %u is looked into", (int)o->host_pid, (unsigned)o->uid);
+	r->about = like->about ? xstrdup(like->about) : NULL;
+	log_debug("'sonde %s' runs as user %u", s->words[0], (unsigned)r->uid);
 	r->readable = loop_event_new(i->d->base, r->fd, EV_READ | EV_PERSIST,
 				     DAEMON_PRIORITY_METRICS, on_readable, r);
 	event_add(r->readable, NULL);
@@ -258,6 +253,13 @@ static struct run *start_run(struct inspect *i, enum kind kind, const struct job
 	i->runs = r;
 	event_add(i->sweep, &(struct timeval){.tv_sec = SWEEP_S});
 	return r;
+}
+
+void inspect_drop(struct run *r)
+{
+	end_run(r);
+	buf_release(&r->line);
+	r->id = 0; /* nobody finds it; the sweep frees it */
 }
 
 struct inspect *inspect_new(struct daemon *d)
@@ -285,9 +287,14 @@ void inspect_free(struct inspect *i)
 
 /* --- requests --- */
 
-static json_t *refuse(const char *why)
+json_t *inspect_refuse(const char *why)
 {
 	return json_pack("{s:o}", "status", json_sprintf("failed: %s", why));
+}
+
+json_t *inspect_not_here(const struct inspect *i)
+{
+	return !i || i->d->sandbox ? json_pack("{s:s}", "status", NOT_HERE) : NULL;
 }
 
 static json_t *find_process(struct inspect *i, const struct access_grant *who, const json_t *pid,
@@ -295,36 +302,48 @@ static json_t *find_process(struct inspect *i, const struct access_grant *who, c
 {
 	json_int_t n = json_integer_value(pid);
 
-	if (!i || i->d->sandbox)
-		return json_pack("{s:s}", "status", NOT_HERE);
+	json_t *not_here = inspect_not_here(i);
+
+	if (not_here)
+		return not_here;
 	if (!json_is_integer(pid) || n <= 0 || n > INT32_MAX)
-		return refuse("no pid given");
+		return inspect_refuse("no pid given");
 	if (!jobs_find_owner(i->d->jobs, who, (int32_t)n, out))
-		return refuse("no such process is registered");
+		return inspect_refuse("no such process is registered");
 	return NULL;
 }
 
-static json_t *describe(struct run *r, const char *key, bool commands)
+json_t *inspect_answer(const struct run *r)
+{
+	json_t *answer = r->line.len ? read_answer(r->line.data, r->line.len) : NULL;
+
+	return answer ? answer : json_null();
+}
+
+json_t *inspect_state(const struct run *r, const char *key, json_t *answer, bool reasons)
 {
 	const char *state = r->fd >= 0 ? "running" : *r->why ? "failed" : "ended";
-	json_t *answer = r->line.len ? read_answer(r->line.data, r->line.len) : NULL, *process;
-	size_t at;
+	/* it may name files */
+	json_t *why = !*r->why	? json_null()
+		      : reasons ? json_string(r->why)
+				: json_string("it could not be looked into; its user sees why");
 
-	answer = answer ? answer : json_null();
+	return json_pack("{s:s, s:o, s:o}", "state", state, "why", why, key, answer);
+}
+
+static json_t *describe(const struct run *r, const char *key, bool commands)
+{
+	json_t *answer = inspect_answer(r), *process;
+	size_t at;
 
 	json_array_foreach(json_object_get(answer, "processes"), at, process) if (!commands)
 		json_object_set_new(process, "command", json_null());
 	if (!commands)
 		json_object_del(answer, "recording");
-	/* it may name files */
-	json_t *why = !*r->why	 ? json_null()
-		      : commands ? json_string(r->why)
-				 : json_string("it could not be looked into; its user sees why");
-	return json_pack("{s:s, s:o, s:o}", "state", state, "why", why, key, answer);
+	return inspect_state(r, key, answer, commands);
 }
 
-/* It has failed, but not just now. */
-static bool is_to_be_tried_again(const struct run *r)
+bool inspect_may_try_again(const struct run *r)
 {
 	return r->fd < 0 && !r->line.len && clock_mono_ns() - r->started_ns > RETRY_NS;
 }
@@ -344,21 +363,20 @@ json_t *inspect_memory(struct inspect *i, const struct access_grant *who, const 
 	for (size_t k = 1; wanted && k < sizeof(all) / sizeof(all[0]); k++)
 		by = strcmp(wanted, all[k]) ? by : all[k];
 	for (r = i->runs; r; r = r->next)
-		if (r->kind == MEMORY && r->process == o.host_pid && r->uid == o.uid &&
-		    r->by == by && !is_to_be_tried_again(r))
+		if (r->kind == INSPECT_MEMORY && r->process == o.host_pid && r->uid == o.uid &&
+		    r->by == by && !inspect_may_try_again(r))
 			break;
-	if (!r && !make_room(i, o.uid))
-		return refuse("too many questions at once; try again in a moment");
 	snprintf(pid, sizeof(pid), "%d", (int)o.host_pid);
 	struct inspect_start s = {
 		{"mem", "live", "--json", "--interval=2", "--top=30", "--by", by, pid},
 		o.host_pid,
 		o.uid};
+	struct run like = {.kind = INSPECT_MEMORY, .uid = o.uid, .process = o.host_pid, .by = by};
+	like.commands = o.command_line;
 	if (!r)
-		r = start_run(i, MEMORY, &o, &s, &err);
+		r = inspect_run(i, &like, &s, &err);
 	if (!r)
-		return refuse(err.text);
-	r->by = by;
+		return inspect_refuse(err.text);
 	r->asked_ns = clock_mono_ns();
 	return describe(r, "memory", o.command_line);
 }
@@ -385,23 +403,25 @@ static int list_pids(struct inspect *i, const struct access_grant *who, const js
 json_t *inspect_take_snapshot(struct inspect *i, const struct access_grant *who,
 			      const json_t *request)
 {
-	struct jobs_owner o;
+	struct jobs_owner o = {0};
 	struct err err = {0};
 	struct buf pids = {0};
 	json_t *reply;
 
-	if (!i || i->d->sandbox)
-		return json_pack("{s:s}", "status", NOT_HERE);
+	reply = inspect_not_here(i);
+	if (reply)
+		return reply;
 	if (list_pids(i, who, json_object_get(request, "pids"), &o, &pids) < 0) {
-		reply = refuse("name registered processes of one user, 64 at most");
-	} else if (!make_room(i, o.uid)) {
-		reply = refuse("too many questions at once; try again in a moment");
+		reply = inspect_refuse("name registered processes of one user, 64 at most");
 	} else {
 		struct inspect_start s = {
 			{"snap", "--json", "--top=12", "-p", buf_str(&pids)}, o.host_pid, o.uid};
-		struct run *r = start_run(i, SNAPSHOT, &o, &s, &err);
+		struct run like = {.kind = INSPECT_SNAPSHOT, .uid = o.uid, .process = o.host_pid};
 
-		reply = r ? json_pack("{s:I}", "snapshot", (json_int_t)r->id) : refuse(err.text);
+		like.commands = o.command_line;
+		struct run *r = inspect_run(i, &like, &s, &err);
+		reply = r ? json_pack("{s:I}", "snapshot", (json_int_t)r->id)
+			  : inspect_refuse(err.text);
 	}
 	buf_release(&pids);
 	return reply;
@@ -413,9 +433,10 @@ json_t *inspect_get_snapshot(struct inspect *i, const struct access_grant *who,
 	json_int_t id = json_integer_value(json_object_get(request, "snapshot"));
 
 	for (struct run *r = i ? i->runs : NULL; r; r = r->next)
-		if (r->kind == SNAPSHOT && r->id == (uint64_t)id && access_covers(who, r->uid))
+		if (r->kind == INSPECT_SNAPSHOT && r->id == (uint64_t)id &&
+		    access_covers(who, r->uid))
 			return describe(r, "snapshot",
 					r->commands &&
 						(!who || who->command_lines || who->uid == r->uid));
-	return refuse("there is no such snapshot, or not any more");
+	return inspect_refuse("there is no such snapshot, or not any more");
 }

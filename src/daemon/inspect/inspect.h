@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
- * Questions about one process that take looking into its memory or its files: they are answered by our
- * own program, run as the user whose process it is, and by nobody with more rights.
+ * Questions that take looking into a process' memory or files, or asking other hosts: they are answered
+ * by our own program, run as the user whose process it is, or who asks, and by nobody with more rights.
  *
  *	getMemory	sonde mem live --json PID	goes on while somebody asks
  *	takeSnapshot	sonde snap --json -p PIDS	once; getSnapshot has its answer
+ *	makeReport	sonde report -o - PATHS		once; getReport says when it is there
+ *	getHosts	sonde ctl watch --ranks --json	goes on while somebody asks
  *
  * What comes back is text that this user may have made up: its size and depth are bounded, and it is
  * only passed on. With --user the daemon starts no programs, and without root it can answer for its
@@ -15,6 +17,7 @@
 
 #include <jansson.h>
 
+#include "base/containers/buf.h"
 #include "daemon/access.h"
 #include "daemon/daemon.h"
 
@@ -29,5 +32,15 @@ json_t *inspect_take_snapshot(struct inspect *i, const struct access_grant *who,
 			      const json_t *request);
 json_t *inspect_get_snapshot(struct inspect *i, const struct access_grant *who,
 			     const json_t *request);
+/* Of the files of a trace: as the user whose trace it is. */
+json_t *inspect_make_report(struct inspect *i, const struct access_grant *who,
+			    const json_t *request);
+json_t *inspect_get_report(struct inspect *i, const struct access_grant *who,
+			   const json_t *request);
+/* The page of this number, for the one who may see it; NULL: there is none. */
+const struct buf *inspect_report_page(struct inspect *i, const struct access_grant *who,
+				      uint64_t number);
+/* Other hosts, asked as the user who asks here and with the certificate that they name. */
+json_t *inspect_hosts(struct inspect *i, const struct access_grant *who, const json_t *request);
 
 #endif

@@ -1,17 +1,26 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-/* One run of our own program as another user: start.c starts it, inspect.c listens to it. */
+/*
+ * One run of our own program as another user: start.c starts it, inspect.c listens to it and has the
+ * questions about processes, reports.c and hosts.c have the others.
+ */
 #ifndef SONDE_DAEMON_INSPECT_INSPECT_IMPL_H
 #define SONDE_DAEMON_INSPECT_INSPECT_IMPL_H
 
+#include <event2/event.h>
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
 #include <sys/types.h>
 
+#include "base/containers/buf.h"
 #include "base/err.h"
+#include "daemon/daemon.h"
 
 #define INSPECT_WORDS 16 /* of a command line, and NULL */
 
 struct inspect_start {
 	const char *words[INSPECT_WORDS]; /* behind "sonde"; ended by NULL */
-	pid_t process; /* whose user it runs as … */
+	pid_t process; /* whose user it runs as; 0: that of who asks … */
 	uid_t uid; /* … which has to be this one */
 };
 
@@ -21,5 +30,49 @@ struct inspect_start {
  * with us. *out_fd: what it prints. -EPERM with words: the daemon may not become that user.
  */
 int inspect_start(const struct inspect_start *s, pid_t *out_pid, int *out_fd, struct err *err);
+
+enum inspect_kind { INSPECT_MEMORY, INSPECT_SNAPSHOT, INSPECT_REPORT, INSPECT_HOSTS };
+
+struct run {
+	struct inspect *owner;
+	enum inspect_kind kind;
+	uint64_t id;
+	uid_t uid;
+	bool commands; /* the command lines in it may be shown to who started it */
+	const char *by; /* of a memory, a literal */
+	char *about; /* of hosts: which; owned, or NULL */
+	pid_t process; /* that it is about; of a snapshot the first of them */
+	pid_t pid; /* of the program; 0: it has ended */
+	int fd;
+	struct event *readable;
+	struct buf text; /* what has come; of what goes on, behind its last whole line */
+	struct buf line; /* the last whole answer: read, it can be fifty times as large */
+	uint64_t bytes; /* that have come */
+	char why[256]; /* it failed: in words */
+	uint64_t started_ns, asked_ns;
+	struct run *next;
+};
+
+struct inspect {
+	struct daemon *d;
+	struct run *runs; /* newest first */
+	struct event *sweep; /* pending while there are some */
+	uint64_t ids;
+};
+
+/* Whose it is and what it is about is in `r`, of which a copy is kept. NULL with words: it could not be
+ * started, or there are too many at once. */
+struct run *inspect_run(struct inspect *i, const struct run *r, const struct inspect_start *s,
+			struct err *err);
+/* Ends it, and forgets what it has said. */
+void inspect_drop(struct run *r);
+/* {"state":…,"why":…,KEY:…}. Takes `answer`. */
+json_t *inspect_state(const struct run *r, const char *key, json_t *answer, bool reasons);
+json_t *inspect_answer(const struct run *r); /* the last one that is whole; null: none */
+json_t *inspect_refuse(const char *why);
+/* An answer in words where the daemon starts no programs; NULL: it does. */
+json_t *inspect_not_here(const struct inspect *i);
+/* It has failed, but not just now. */
+bool inspect_may_try_again(const struct run *r);
 
 #endif

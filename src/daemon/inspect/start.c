@@ -31,6 +31,7 @@
 #define MEMORY_BYTES (2ull << 30) /* of addresses */
 #define FILES 256
 #define NICE 19
+#define NO_GROUP 65534
 
 static void limit(int what, rlim_t most)
 {
@@ -116,6 +117,15 @@ run_as(const struct inspect_start *s, gid_t gid, const int fds[2], pid_t parent)
 	_exit(126);
 }
 
+static int check_user(const struct inspect_start *s, struct err *err)
+{
+	if (geteuid() == 0 || s->uid == geteuid())
+		return 0;
+	return err_set(err, -EPERM,
+		       "the daemon does not run as root, so it can look into processes of its own "
+		       "user alone, and ask other hosts for that user alone");
+}
+
 /* Its group, if it has no other rights than its user: the directory is its effective user's. */
 static int find_group(const struct inspect_start *s, gid_t *out, struct err *err)
 {
@@ -131,13 +141,8 @@ static int find_group(const struct inspect_start *s, gid_t *out, struct err *err
 			"process %d runs with other rights than those of its user, or hides its "
 			"memory",
 			(int)s->process);
-	if (geteuid() != 0 && st.st_uid != geteuid())
-		return err_set(
-			err, -EPERM,
-			"the daemon does not run as root, so it can look into processes of its "
-			"own user alone");
 	*out = st.st_gid;
-	return 0;
+	return check_user(s, err);
 }
 
 int inspect_start(const struct inspect_start *s, pid_t *out_pid, int *out_fd, struct err *err)
@@ -146,9 +151,11 @@ int inspect_start(const struct inspect_start *s, pid_t *out_pid, int *out_fd, st
 	int fds[2];
 	gid_t gid = 0;
 
-	int r = find_group(s, &gid, err);
+	int r = s->process ? find_group(s, &gid, err) : check_user(s, err);
 	if (r < 0)
 		return r;
+	if (!s->process) /* of somebody of whom no process is known: none that could read a file */
+		gid = s->uid == geteuid() ? getegid() : NO_GROUP;
 	if (pipe2(fds, O_CLOEXEC | O_NONBLOCK) < 0)
 		return err_sys(err, -errno, "cannot make a pipe");
 	(void)fcntl(fds[1], F_SETFL, 0); /* it may wait until we read */

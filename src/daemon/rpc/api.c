@@ -160,6 +160,21 @@ static json_t *get_snapshot(struct daemon *d, const struct access_grant *who, co
 	return inspect_get_snapshot(d->inspect, who, request);
 }
 
+static json_t *make_report(struct daemon *d, const struct access_grant *who, const json_t *request)
+{
+	return inspect_make_report(d->inspect, who, request);
+}
+
+static json_t *get_report(struct daemon *d, const struct access_grant *who, const json_t *request)
+{
+	return inspect_get_report(d->inspect, who, request);
+}
+
+static json_t *get_hosts(struct daemon *d, const struct access_grant *who, const json_t *request)
+{
+	return inspect_hosts(d->inspect, who, request);
+}
+
 enum effect {
 	READS,
 	CHANGES, /* what the caller's processes do */
@@ -190,6 +205,9 @@ static const struct function {
 	{"getMemory", READS, NULL, get_memory},
 	{"takeSnapshot", CHANGES, NULL, take_snapshot},
 	{"getSnapshot", READS, NULL, get_snapshot},
+	{"makeReport", CHANGES, NULL, make_report},
+	{"getReport", READS, NULL, get_report},
+	{"getHosts", CHANGES, NULL, get_hosts},
 	{"getDaemon", READS, NULL, get_daemon},
 	{"getTime", READS, NULL, get_time},
 };

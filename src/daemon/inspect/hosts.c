@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: MulanPSL-2.0 */
+/*
+ * Several hosts on one page: the other daemons are asked by our own program as the user who asks here,
+ * with the certificate that this user names and can read. So each of them decides what that user may see,
+ * and this daemon lends nobody a right of its own.
+ */
+#include "daemon/inspect/inspect.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "daemon/inspect/inspect_impl.h"
+#include "wire/rpc.h"
+
+#define HOSTS_BYTES 2000 /* of their names */
+#define PATH_BYTES 1000
+
+static const char *text_of(const json_t *request, const char *key)
+{
+	const char *text = json_string_value(json_object_get(request, key));
+
+	return text ? text : "";
+}
+
+/* Words that are no names of hosts are refused by the program; these are not even passed on. */
+static const char *find_fault(const struct access_grant *who, const char *hosts, const char *certs)
+{
+	if (who->self == (uid_t)-1)
+		return "other hosts are asked as the user of this machine who asks here, and it is "
+		       "not known who that is: open the page on the node, or through ssh -L";
+	if (!*hosts || strlen(hosts) > HOSTS_BYTES)
+		return "name the hosts: node1,node2,node[3-8]";
+	if (*certs && (*certs != '/' || strlen(certs) > PATH_BYTES))
+		return "the directory with your certificate is an absolute path on this machine";
+	return NULL;
+}
+
+json_t *inspect_hosts(struct inspect *i, const struct access_grant *who, const json_t *request)
+{
+	const char *hosts = text_of(request, "hosts"), *certs = text_of(request, "certs_dir");
+	json_int_t port = json_integer_value(json_object_get(request, "port"));
+	const char *fault = find_fault(who, hosts, certs);
+	json_t *not_here = inspect_not_here(i);
+	struct err err = {0};
+	struct run *r;
+
+	if (not_here || fault)
+		return not_here ? not_here : inspect_refuse(fault);
+	if (port <= 0 || port > 65535)
+		port = RPC_PORT;
+	char *of = xasprintf("--hostname=%s", hosts);
+	char *with = *certs ? xasprintf("--certs-dir=%s", certs) : NULL;
+	char *at = xasprintf("--port=%d", (int)port);
+	char *about = xasprintf("%s\n%s\n%s", of, with ? with : "", at);
+	for (r = i->runs; r; r = r->next)
+		if (r->kind == INSPECT_HOSTS && r->uid == who->self && !strcmp(r->about, about) &&
+		    (r->fd >= 0 || !inspect_may_try_again(r)))
+			break;
+	struct inspect_start s = {
+		{"ctl", "watch", "--json", "--ranks", "--interval=2", at, of, with}, 0, who->self};
+	struct run like = {.kind = INSPECT_HOSTS, .uid = who->self, .about = about};
+	if (!r)
+		r = inspect_run(i, &like, &s, &err);
+	free(of), free(with), free(at), free(about);
+	if (!r)
+		return inspect_refuse(err.text);
+	r->asked_ns = clock_mono_ns();
+	return inspect_state(r, "hosts", inspect_answer(r), true);
+}
