@@ -2,6 +2,7 @@
 #include "report/activities.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -170,13 +171,25 @@ static json_t *steps_rows(const struct split_job *j, unsigned number, struct pac
 	return rows;
 }
 
+/* Whether there are steps: of a trace, or of a recording of `sonde record`, as the command finds them. */
+static bool read_steps(struct split_job *job, const char *path)
+{
+	struct err err = {0};
+	size_t steps = 0;
+
+	if (split_job_add_host(job, NULL, path, NULL, &err) < 0)
+		return false;
+	for (size_t i = 0; i < job->nranks; i++)
+		steps += job->ranks[i]->nsteps;
+	return steps > 0;
+}
+
 static int add_trace(json_t *list, unsigned number, const char *path, struct pack *pack)
 {
 	struct split_job job = {0};
 	struct buf text = {0};
-	struct err err = {0};
 
-	if (split_job_read(&job, path, NULL, &err) < 0) {
+	if (!read_steps(&job, path)) {
 		split_job_release(&job);
 		return 0;
 	}

@@ -230,7 +230,7 @@ def test_boxes_and_bands_are_drawn(browser, made):
     value = page.js(f"p.chart.bands[0].series[{shape['list'][x]}]")
     height = value / shape["top"] * (a["bottom"] - a["top"])
     assert height > 20
-    expected = [0x4C, 0x78, 0xA8]
+    expected = [0x3B, 0x6E, 0xA5]
     at = lambda y: page.js(f"{colour}(p.chart.picture.canvas, {a['left'] + x + 0.5}, {y})")
     assert at(a["bottom"] - height / 2) == expected
     assert at(a["bottom"] - height - 4) != expected

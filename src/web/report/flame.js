@@ -200,6 +200,6 @@ class Flame {
   }
 }
 
-const flameKey = (difference) => el("p", { class: "quiet" }, ...(difference
+const flameKey = (difference, others = "without a call stack") => el("p", { class: "quiet" }, ...(difference
   ? [swatch("var(--more)"), " more, ", swatch("var(--less)"), " less; as wide as what changed"]
-  : [swatch("var(--users)"), " your code, ", swatch("var(--library)"), " libraries, ", swatch("var(--words)"), " without a call stack"]));
+  : [swatch("var(--users)"), " your code, ", swatch("var(--library)"), " libraries, ", swatch("var(--words)"), ` ${others}`]));

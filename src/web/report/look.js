@@ -115,6 +115,29 @@ const fitText = (g, text, width) => {
   return n > 1 ? clean.slice(0, n) + "…" : "";
 };
 
+// Words on top of a picture, on a ground of their own, wholly between two sides. x: their middle.
+const plate = (g, text, x, y, left, right, colour) => {
+  const half = g.measureText(text).width / 2 + 4, at = Math.max(left + half, Math.min(right - half, x));
+  g.fillStyle = colours.card;
+  g.globalAlpha = 0.88;
+  g.fillRect(at - half, y - 9, 2 * half, 18);
+  g.globalAlpha = 1;
+  g.fillStyle = colour;
+  g.textAlign = "center";
+  g.fillText(text, at, y);
+};
+// Marks at places of an axis, those nearer than `apart` as one: [place of the first, the marks].
+const gathered = (marks, xOf, apart) => {
+  const out = [];
+  for (const m of marks) {
+    const x = xOf(m), last = out.at(-1);
+    if (last && x - last[0] < apart) last[1].push(m);
+    else out.push([x, [m]]);
+  }
+  return out;
+};
+const refusalWords = (list) => (list.length > 1 ? `${list.length} × ` : "");
+
 // The next of 1, 2, 5, 10, 20, …
 function roundStride(least) {
   const unit = Math.pow(10, Math.max(0, Math.floor(Math.log10(Math.max(1, least)))));

@@ -151,9 +151,10 @@ class BlockMap {
       g.fillStyle = this.colour(b.site[i]);
       g.fillRect(left, top + edge, right - left, bottom - top - 2 * edge);
       if (found.length) {
+        const line = bottom - top < 9 ? 1 : 1.5;
         g.strokeStyle = this.leaked.has(b.row[i]) ? colours.bad : colours.warn;
-        g.lineWidth = 1.5;
-        g.strokeRect(left + 1, top + 1, Math.max(1, right - left - 2), Math.max(1, bottom - top - 2));
+        g.lineWidth = line;
+        g.strokeRect(left + line / 2, top + line / 2, Math.max(1, right - left - line), Math.max(1, bottom - top - line));
         g.lineWidth = 1;
       }
       this.shown.push({ i, left, right, top, bottom });
@@ -183,19 +184,20 @@ class BlockMap {
   drawRefusals(g, a, data) {
     const [from, to] = this.state.view(), bytes = data.rows.pieces * this.pool.map.piece_bytes;
     const scope = this.memory.model.scopes[this.pool.scope];
-    let said = -1e9;
-    for (const oom of this.memory.model.ooms) {
-      if (oom.pid !== scope.pid || oom.device !== scope.device || oom.at_ns < from || oom.at_ns > to) continue;
-      const x = this.xOf(oom.at_ns, a), h = Math.min(a.bottom - a.top, Math.max(3, (oom.bytes / bytes) * (a.bottom - a.top)));
-      g.fillStyle = colours.bad;
+    const high = (oom) => Math.min(a.bottom - a.top, Math.max(3, (oom.bytes / bytes) * (a.bottom - a.top)));
+    const ooms = this.memory.model.ooms.filter((o) => o.pid === scope.pid && o.device === scope.device && o.at_ns >= from && o.at_ns <= to)
+      .sort((p, q) => p.at_ns - q.at_ns);
+    g.fillStyle = colours.bad;
+    for (const oom of ooms) {
+      const x = this.xOf(oom.at_ns, a), h = high(oom);
       g.fillRect(x - 0.75, a.top, 1.5, a.bottom - a.top);
-      g.globalAlpha = 0.35;
+      g.globalAlpha = 0.45;
       g.fillRect(x - 5, a.bottom - h, 10, h);
       g.globalAlpha = 1;
-      if (x - said < 140) continue;
-      said = x;
-      g.textAlign = x > (a.left + a.right) / 2 ? "right" : "left";
-      g.fillText(`${bytesText(oom.bytes)} did not fit`, x + (g.textAlign === "left" ? 9 : -9), a.bottom - Math.min(h, a.bottom - a.top - 8) + 6);
+    }
+    for (const [x, list] of gathered(ooms, (o) => this.xOf(o.at_ns, a), 160)) {
+      const most = list.reduce((p, q) => (q.bytes > p.bytes ? q : p));
+      plate(g, `${refusalWords(list)}${bytesText(most.bytes)} did not fit`, x, a.bottom - Math.min(high(most) + 12, a.bottom - a.top - 10), a.left, a.right, colours.bad);
     }
   }
 

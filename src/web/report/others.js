@@ -23,6 +23,9 @@ class DeviceTime {
 
   shown() { return this.rows.slice(this.first, this.first + ROWS_SHOWN); }
 
+  // Its rank says which row it is.
+  alone(row) { return this.rows.filter((r) => r.rank === row.rank).length === 1; }
+
   draw(g, w, h) {
     const left = w < 600 ? 84 : 150, width = w - left - 8, rows = this.shown();
     this.left = left;
@@ -39,7 +42,7 @@ class DeviceTime {
       const top = k * this.strip + 4, height = this.strip - 10;
       g.textAlign = "right";
       g.fillStyle = r.slowest ? colours.bad : colours.text;
-      g.fillText(fitText(g, r.label, left - 14), left - 10, top + height / 2 - (r.slowest ? 6 : 0));
+      g.fillText(fitText(g, w < 600 && r.rank !== null && this.alone(r) ? `rank ${r.rank}` : r.label, left - 14), left - 10, top + height / 2 - (r.slowest ? 6 : 0));
       if (r.slowest) g.fillText("slowest", left - 10, top + height / 2 + 8);
       for (let x = 0; x < width; x++) {
         const [from, to] = this.cellsAt(r, x, width);
@@ -138,6 +141,19 @@ const showActivity = (model, pack, number) => {
 };
 const showActivities = (model, pack) => model.activities.map((a, i) => showActivity(a, pack, i));
 
+// Where most of it was spent: the functions that are innermost most often.
+const profileWords = (flame, tree, unit) => {
+  const sums = new Map(), all = flame.total[0];
+  flame.own.forEach((v, n) => {
+    if (!v || !n || tree.kindOf(n) === KIND_WORDS) return;
+    const name = tree.label(n).replace(/:\d+\)$/, ")");
+    sums.set(name, (sums.get(name) || 0) + v);
+  });
+  const most = [...sums].sort((p, q) => q[1] - p[1]).slice(0, 3).filter(([, v]) => v > 0.01 * all);
+  if (!most.length) return "";
+  return `Of ${unit(all)}, ${most.map(([name, v]) => `${percentText(v, all)} are in ${clipped(shown(name), 120)} itself`).join(", ")}.`;
+};
+
 const showProfile = (model, pack, tree, number) => {
   const node = pack.array(model.prefix + "node"), value = pack.array(model.prefix + "own"), own = new Float64Array(tree.count);
   const unit = { ns: (v) => timeText(v), bytes: bytesText }[model.unit] || ((v) => `${countText(v)} ${model.unit}`);
@@ -160,8 +176,9 @@ const showProfile = (model, pack, tree, number) => {
     turn.setAttribute("aria-pressed", String(flame.up));
     flame.picture.refresh();
   } }, "Callers below");
+  const words = profileWords(flame, tree, unit);
   section(number ? `stacks-${number}` : "stacks", number ? `Stacks ${number + 1}: ${model.title.split("/").pop()}` : `Stacks: ${model.title.split("/").pop()}`,
-    el("div", { class: "controls" }, thread ? thread.element : "", turn, flame.search.element), flame.element, flameKey(false),
+    words ? el("p", {}, words) : "", el("div", { class: "controls" }, thread ? thread.element : "", turn, flame.search.element), flame.element, flameKey(false, "processes and threads"),
     model.bad ? el("p", { class: "quiet" }, `${countText(model.bad)} parts of the file could not be read.`) : "");
   return flame;
 };
@@ -196,13 +213,20 @@ const showDifference = (memories, tree) => {
       nodes.forEach((x, n) => { if (x) { own[to[n]] += side ? x : -x; sums[side] += x; } });
       for (let s = 0; s < m.count; s++) {
         if (!v.sites[s]) continue;
-        const where = (m.texts[m.site.line[s]] || tree.label(m.site.node[s])).replace(/:\d+\)/g, ")"), owner = m.texts[m.site.owner[s]], key = `${where}\n${owner}`;
-        if (!rows.has(key)) rows.set(key, { where, owner, base: 0, other: 0 });
-        rows.get(key)[side ? "other" : "base"] += v.sites[s];
+        const where = (m.texts[m.site.line[s]] || tree.label(m.site.node[s])).replace(/:\d+\)/g, ")"), owner = m.texts[m.site.owner[s]];
+        if (!rows.has(where)) rows.set(where, { where, owners: [new Set(), new Set()], base: 0, other: 0 });
+        const row = rows.get(where);
+        row[side ? "other" : "base"] += v.sites[s];
+        if (owner) row.owners[side].add(owner);
       }
     });
     const list = [...rows.values()];
-    for (const r of list) r.difference = r.other - r.base;
+    for (const r of list) {
+      r.difference = r.other - r.base;
+      // what one of the runs knows better is no difference
+      const [base, other] = r.owners.map((o) => [...o].sort().join(", "));
+      r.owner = base && other && base !== other ? `${base} → ${other}` : other || base;
+    }
     list.sort((a, b) => Math.abs(b.difference) - Math.abs(a.difference));
     flame.set(own, own.map(Math.abs));
     table.sorted = false;

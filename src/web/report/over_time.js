@@ -57,7 +57,7 @@ class OverTime {
     this.drawAxes(g, a, top);
     const base = new Float64Array(list.length);
     bands.forEach((band, i) => { if (chosen.includes(band)) this.drawBand(g, a, top, list, band, base, this.colour(band, i)); });
-    if (this.only === null) this.drawEnvelope(g, a, top, list, most);
+    if (this.only === null) this.drawEnvelope(g, a, top, list, most, base);
     this.drawSteps(g, a, h);
     this.drawMarks(g, a, top);
     this.drawSelection(g, a);
@@ -104,15 +104,33 @@ class OverTime {
       base[x] += band.series[list[x]];
     }
     g.fill();
+    this.drawEdge(g, a, scale, list, band, base);
+  }
+
+  // Neighbours are told apart by a fine line, too, where there is room: not everybody sees all colours.
+  drawEdge(g, a, scale, list, band, base) {
+    g.strokeStyle = colours.card;
+    g.lineWidth = 0.8;
+    g.beginPath();
+    for (let x = 0, on = false; x < list.length; x++) {
+      const y = a.bottom - base[x] * scale, tall = band.series[list[x]] * scale > 5;
+      if (tall && on) g.lineTo(a.left + x, y);
+      else if (tall) g.moveTo(a.left + x, y);
+      if (tall) g.lineTo(a.left + x + 1, y);
+      on = tall;
+    }
+    g.stroke();
+    g.lineWidth = 1;
   }
 
   // The highest moment of each column, which the bands, at the end of buckets, need not meet.
-  drawEnvelope(g, a, top, list, most) {
+  // Never below them: what is lost in a pool is counted also when the driver has its memory back.
+  drawEnvelope(g, a, top, list, most, base) {
     g.strokeStyle = colours.text;
     g.globalAlpha = 0.45;
     g.beginPath();
     for (let x = 0; x < list.length; x++) {
-      const y = a.bottom - (most[list[x]] / top) * (a.bottom - a.top);
+      const y = a.bottom - (Math.max(most[list[x]], base[x]) / top) * (a.bottom - a.top);
       if (x) g.lineTo(a.left + x, y);
       else g.moveTo(a.left, y);
       g.lineTo(a.left + x + 1, y);
@@ -168,14 +186,12 @@ class OverTime {
 
   drawMarks(g, a, top) {
     const [from, to] = this.state.view(), scopes = this.marked();
-    let said = -1e9;
-    for (const oom of this.memory.model.ooms) {
-      const x = this.xOf(oom.at_ns, a);
-      if (oom.at_ns < from || oom.at_ns > to || !scopes.some((s) => s.pid === oom.pid && s.device === oom.device)) continue;
-      g.fillStyle = colours.bad;
-      g.fillRect(x - 0.75, a.top - 8, 1.5, a.bottom - a.top + 8);
-      if (x - said > 160) this.label(g, a, (said = x), a.top - 12, `out of memory: ${bytesText(oom.bytes)}`);
-    }
+    const ooms = this.memory.model.ooms.filter((o) => o.at_ns >= from && o.at_ns <= to && scopes.some((s) => s.pid === o.pid && s.device === o.device))
+      .sort((p, q) => p.at_ns - q.at_ns);
+    g.fillStyle = colours.bad;
+    for (const oom of ooms) g.fillRect(this.xOf(oom.at_ns, a) - 0.75, a.top - 8, 1.5, a.bottom - a.top + 8);
+    for (const [x, list] of gathered(ooms, (o) => this.xOf(o.at_ns, a), 170))
+      plate(g, `${refusalWords(list)}out of memory: ${bytesText(Math.max(...list.map((o) => o.bytes)))}`, x, a.top - 12, a.left, a.right, colours.bad);
     if (this.state.scope < 0 || this.only !== null) return;
     const s = scopes[0], x = this.xOf(s.peak_ns, a), y = a.bottom - (s.peak_bytes / top) * (a.bottom - a.top);
     if (s.peak_ns < from || s.peak_ns > to) return;
@@ -185,13 +201,10 @@ class OverTime {
     g.fill();
     g.strokeStyle = colours.card;
     g.stroke();
-    this.label(g, a, x, y - 12 < a.top + 4 && this.memory.model.ooms.length ? y + 14 : y - 12, `peak ${bytesText(s.peak_bytes)}`);
-  }
-
-  label(g, a, x, y, text) {
-    const half = g.measureText(text).width / 2;
-    g.textAlign = "center";
-    g.fillText(text, Math.max(a.left + half, Math.min(a.right - half, x)), Math.max(8, y));
+    const text = `peak ${bytesText(s.peak_bytes)}`, half = g.measureText(text).width / 2 + 12;
+    // above it; where refusals are said there, beside it
+    if (y - 12 >= a.top + 4 || !ooms.length) plate(g, text, x, Math.max(9, y - 13), a.left, a.right, colours.text);
+    else plate(g, text, x - 2 * half > a.left ? x - half : x + half, y + 2, a.left, a.right, colours.text);
   }
 
   drawSelection(g, a) {
@@ -228,7 +241,8 @@ class OverTime {
     const table = el("table", {}), step = this.stepsShown().find((s) => ns >= s.start && ns < s.end);
     bands.map((b, i) => [b, i]).filter(([b]) => b.series[bucket] > 0).sort((p, q) => q[0].series[bucket] - p[0].series[bucket]).slice(0, 12)
       .forEach(([b, i]) => table.append(el("tr", {}, el("td", {}, swatch(this.colour(b, i)), " " + clipped(shown(b.name), 70)), el("td", {}, bytesText(b.series[bucket])))));
-    const level = this.memory.level(this.state.scope)[bucket], most = this.memory.level(this.state.scope, "most")[bucket];
+    const sum = bands.reduce((n, b) => n + b.series[bucket], 0);
+    const level = Math.max(this.memory.level(this.state.scope)[bucket], sum), most = this.memory.level(this.state.scope, "most")[bucket];
     tip.show(event, `${timeText(ns, 6)}${step ? `, step ${step.number}` : ""}: ${bytesText(level)}`,
       most > level ? `highest around here: ${bytesText(most)}` : null, table);
   }

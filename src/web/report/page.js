@@ -88,17 +88,31 @@ const showHead = (model) => {
 
 const PICTURE_OF = { oom: "memory", leaks: "tables", owners: "flame", peak: "flame", inefficient: "tables", gaps: "memory" };
 
-const showAnswers = (memories, held) => {
+// What was found comes first, what is fine last.
+const rankOf = (a) => (a.id === "owners" || a.id === "peak" ? 2 : a.id === "gaps" && a.findings ? 3 : !a.judged ? 4 : a.findings ? 1 : 5);
+
+// What devices did, from the sentence on that names the slowest rank, if there is one.
+const deviceAnswer = (a, i) => {
+  const slow = a.rows.some((r) => r.slowest), at = a.answer.indexOf(" is the slowest");
+  const words = slow && at > 0 ? a.answer.slice(a.answer.lastIndexOf(". ", at) + 1).trim() : a.answer;
+  return el("div", { class: "answer " + (slow ? "found" : ""), "data-id": "device" }, el("span", { class: "state" }, slow ? "found" : "devices"),
+    el("div", {}, el("p", { class: "said" }, words), el("div", { class: "links" }, el("code", {}, a.command), el("a", { href: i ? `#device-${i}` : "#device" }, "picture"))));
+};
+
+const showAnswers = (memories, held, activities) => {
   const list = el("div", { class: "answers" }), notes = [];
   if (!held) {
-    if (memories.length) section("answers", "Answers", el("p", {}, "No memory was recorded, so nothing about it is shown."),
+    list.append(...activities.map(deviceAnswer));
+    if (memories.length) notes.push(el("p", { class: "quiet" }, "No memory was recorded, so nothing about it is shown."),
       ...memories.flatMap((m) => m.model.notes).map((n) => el("p", { class: "quiet" }, n)));
+    if (memories.length || activities.length) section("answers", "Answers", list, ...notes);
     return;
   }
   memories.forEach((memory, i) => {
     if (memories.length > 1) list.append(el("h3", {}, memory.model.title));
     for (const note of memory.model.notes) notes.push(el("p", { class: "quiet" }, note));
-    for (const a of memory.model.answers) {
+    if (i === 0 && memories.length === 1) list.append(...activities.map(deviceAnswer).filter((e) => e.classList.contains("found")));
+    for (const a of [...memory.model.answers].sort((p, q) => rankOf(p) - rankOf(q))) {
       const state = !a.judged ? "unknown" : a.findings ? "found" : a.id === "owners" || a.id === "peak" ? "" : "fine";
       const words = a.id === "gaps" && state === "found" ? "uneven" : { unknown: "not known", found: "found", fine: "fine", "": "peak" }[state];
       list.append(el("div", { class: "answer " + (words === "uneven" ? "unknown" : state), "data-id": a.id }, el("span", { class: "state" }, words), el("div", {}, el("p", { class: "said" }, a.answer),
@@ -106,6 +120,8 @@ const showAnswers = (memories, held) => {
           a.text === a.answer ? "" : el("details", {}, el("summary", {}, "in full"), el("pre", { tabindex: "0" }, a.text))))));
     }
   });
+  if (memories.length > 1 || !list.querySelector('.found[data-id="device"]'))
+    list.append(...(memories.length > 1 && activities.length ? [el("h3", {}, "Devices")] : []), ...activities.map(deviceAnswer));
   if (list.children.length > 1) section("answers", "Answers", list, ...notes);
 };
 let jump = () => {};
@@ -182,7 +198,7 @@ const memoryTables = (memory, state) => {
     { title: "Blocks", kind: "count", of: (r) => r.blocks, width: 6 },
     { title: "Allocated", kind: "bytes", of: (r) => r.allocated }, { title: "Growth", kind: "signed", of: (r) => r.growth },
     { title: "Owner", kind: "text", of: (r) => memory.texts[memory.site.owner[r.site]], width: 11 },
-    { title: "Module", kind: "text", of: (r) => memory.texts[memory.site.module[r.site]], width: 9 }],
+    ...(memory.site.module.some((v) => memory.texts[v]) ? [{ title: "Module", kind: "text", of: (r) => memory.texts[memory.site.module[r.site]], width: 9 }] : [])],
   { tip: (r) => [where(r), `${bytesText(r.bytes)} in ${countText(r.blocks)} blocks`, stackLines(memory.tree, memory.site.node[r.site])], empty: "Nothing was allocated then." });
   const owners = new Table("Owners", [
     { title: "Bytes", kind: "bytes", of: (r) => r.bytes, meter: true }, { title: "Share", kind: "percent", of: (r) => r.share, width: 6 },
@@ -241,10 +257,10 @@ const wasteTable = (json) => {
   return table;
 };
 
-const showMemory = (memory) => {
+const showMemory = (memory, several) => {
   const state = new State(memory), chart = new OverTime(memory, state);
   document.getElementById("main").append(controlBar(memory, state));
-  section("memory", "Memory over time", chart.element);
+  section("memory", several ? `Memory over time: ${memory.model.title.split("/").pop()}` : "Memory over time", chart.element);
   state.onChange(() => chart.picture.refresh());
   const flame = memoryFlame(memory, state), map = blockMap(memory, state), tables = memoryTables(memory, state);
   state.changed();
@@ -295,10 +311,10 @@ const start = async () => {
     showHead(model);
     // a recording that has no memory, but other things: they are the page
     const other = model.activities.length + model.profiles.length, held = !other || memories.some((m) => m.count);
-    showAnswers(memories, held);
+    showAnswers(memories, held, model.activities);
     const page = { model, tree, memories, pictures };
     if (held && memories.length === 2) page.compared = showDifference(memories, tree);
-    if (held && memories.length) Object.assign(page, showMemory(memories[memories.length === 2 ? 1 : 0]));
+    if (held && memories.length) Object.assign(page, showMemory(memories[memories.length === 2 ? 1 : 0], memories.length > 1));
     page.activities = showActivities(model, pack);
     page.profiles = showProfiles(model, pack, tree);
     if (model.flame) {

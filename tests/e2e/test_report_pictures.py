@@ -1,0 +1,249 @@
+# SPDX-License-Identifier: MulanPSL-2.0
+"""Pictures of sonde report as people use them: memory that ran out, what a pointer and a finger find, tables of
+many rows, two recordings whose owners are known differently, the slowest rank of a recording, colours for
+eyes that see fewer of them, paper."""
+
+import base64
+import json
+import os
+import pathlib
+import random
+import re
+
+import pytest
+from test_report_page import COLUMNS, HOSTILE, Page, browser, record, run  # noqa: F401
+from waiting import wait_until
+
+WEB = pathlib.Path(__file__).resolve().parents[2] / "src/web"
+
+
+@pytest.fixture(scope="module")
+def refused(build, tmp_path_factory):
+    """A recording in which memory ran out, and its report."""
+    tmp = tmp_path_factory.mktemp("refused")
+    out, page = tmp / "rec", tmp / "r.html"
+    run(build / "bin/msmemscope", "--call-stack=c:20", "--analysis=leaks,decompose,oom", "--report=off", f"--output={out}",
+        "--", build / "sim/simtrain", "--quiet", "--steps", 6, "--fault", "oom",
+        env={**os.environ, "LD_LIBRARY_PATH": str(build / "sim")})  # fmt: skip
+    run(build / "bin/sonde", "report", "-o", page, out)
+    return out, page
+
+
+def words_drawn(page, canvas):
+    """The texts that a picture draws, as it draws itself anew."""
+    return page.js(f"((c) => {{ const g = c.canvas.getContext('2d'), seen = [], real = g.fillText.bind(g);"
+                   f" g.fillText = (t, ...r) => {{ seen.push(t); real(t, ...r); }}; c.paint(); delete g.fillText;"
+                   f" return seen; }})({canvas})")  # fmt: skip
+
+
+def pixels(page, canvas, x, y, w=1, h=1):
+    return page.js(f"[...{canvas}.canvas.getContext('2d').getImageData({x}, {y}, {w}, {h}).data]")
+
+
+def test_memory_that_ran_out_is_marked(build, browser, refused):  # noqa: F811
+    out, path = refused
+    page = Page(browser, path)
+    said = json.loads(run(build / "bin/sonde", "mem", "oom", "--json", out).stdout)
+    ooms = page.js("p.memories[0].model.ooms.map((o) => [o.at_ns, o.bytes])")
+    assert len(ooms) == said["requests"] > 0 and ooms[0][1] >= 4 << 30
+    # the first answer is what was found
+    assert page.js("document.querySelector('#answers .answer').dataset.id") == "oom"
+    assert any("out of memory: 4.00 GiB" in t for t in words_drawn(page, "p.chart.picture"))
+    assert any("4.00 GiB did not fit" in t for t in words_drawn(page, "p.map.picture"))
+    # and is seen: a red line where it happened, above the bands and through the map
+    around = [ooms[0][0] - 20000, ooms[0][0] + 20000]
+    page.js(f"p.state.setRange({around[0]}, {around[1]})")
+    page.b.until("!sondeReport.chart.picture.dirty && !sondeReport.map.picture.dirty")
+    for canvas, object_ in (("p.chart.picture", "p.chart"), ("p.map.picture", "p.map")):
+        area = page.js(f"{object_}.area({canvas}.width, {canvas}.height({canvas}.width))")
+        x = page.js(f"{object_}.xOf({ooms[0][0]}, {json.dumps(area)})")
+        row = pixels(page, canvas, int(x) - 2, int(area["top"]) + 30, 5)
+        assert any(row[i] > row[i + 1] + 80 and row[i] > row[i + 2] + 80 for i in range(0, len(row), 4)), row
+    page.check()
+
+
+def move(page, selector, x, y, kind="mouseMoved"):
+    page.js(f"document.querySelector({json.dumps(selector)}).scrollIntoView({{block: 'center'}})")
+    box = page.js(f"(({{left, top}}) => [left, top])(document.querySelector({json.dumps(selector)}).getBoundingClientRect())")
+    page.b.ask("Input.dispatchMouseEvent", type=kind, x=box[0] + x, y=box[1] + y)
+
+
+def test_a_pointer_finds_who_when_and_how_long(browser, refused):  # noqa: F811
+    page = Page(browser, refused[1])
+    tip = lambda: page.js("document.getElementById('tip').hidden ? '' : document.getElementById('tip').innerText")
+    # the innermost box of the largest stack: all its callers
+    box = page.js("p.flame.boxes.filter((b) => b.w > 60).reduce((a, b) => (b.y > a.y ? b : a))")
+    move(page, "#flame canvas", box["x"] + box["w"] / 2, box["y"] + 8)
+    callers = page.js(f"p.tree.stack({box['node']})")
+    text = wait_until(tip)
+    assert callers[0] in text and all(c in text for c in callers[1:]) and "GiB" in text and "%" in text
+    # the largest block of the map: how large, whose, from when on, for how long, where
+    page.js("p.state.setRange(p.memories[0].model.ooms[0].at_ns - 100000, p.memories[0].model.ooms[0].at_ns + 100000)")
+    page.b.until("!sondeReport.map.picture.dirty")
+    block = page.js("p.map.shown.reduce((a, b) => (b.right - b.left) * (b.bottom - b.top) >"
+                    " (a.right - a.left) * (a.bottom - a.top) ? b : a)")  # fmt: skip
+    move(page, "#map canvas", (block["left"] + block["right"]) / 2, (block["top"] + block["bottom"]) / 2)
+    text = wait_until(lambda: "0x" in tip() and tip())
+    assert "4.00 GiB, PTA" in text and re.search(r"from [\d.]+ ms for [\d.]+ [µm]s", text) and "allocate_until_oom" in text
+    # a moment of the chart: who holds how much
+    move(page, "#memory canvas", page.js("p.chart.xOf(p.memories[0].model.ooms[0].at_ns, p.chart.scale.a)") - 6, 150)
+    text = wait_until(lambda: "step 3" in tip() and tip())
+    assert "allocate_until_oom" in text and "60.0 GiB" in text
+    page.b.ask("Input.dispatchMouseEvent", type="mouseMoved", x=2, y=2)
+    wait_until(lambda: tip() == "")
+    page.check()
+
+
+def test_a_finger_zooms_and_selects(browser, refused):  # noqa: F811
+    page = Page(browser, refused[1], width=390)
+    page.b.ask("Emulation.setTouchEmulationEnabled", enabled=True)
+    try:
+        def touch(selector, points):
+            page.js(f"document.querySelector({json.dumps(selector)}).scrollIntoView({{block: 'center'}})")
+            left, top = page.js(f"(({{left, top}}) => [left, top])(document.querySelector({json.dumps(selector)})"
+                                f".getBoundingClientRect())")  # fmt: skip
+            at = [[{"x": left + x, "y": top + y}] for x, y in points]
+            page.b.ask("Input.dispatchTouchEvent", type="touchStart", touchPoints=at[0])
+            for p in at[1:]:
+                page.b.ask("Input.dispatchTouchEvent", type="touchMove", touchPoints=p)
+            page.b.ask("Input.dispatchTouchEvent", type="touchEnd", touchPoints=[])
+
+        box = page.js("p.flame.boxes.find((b) => b.w > 100 && b.y > 60)")
+        touch("#flame canvas", [(box["x"] + 30, box["y"] + 8)])
+        page.b.until(f"sondeReport.flame.zoomed === {box['node']}")
+        touch("#memory canvas", [(100, 100), (140, 102), (200, 103), (260, 104)])
+        page.b.until("sondeReport.state.range !== null")
+    finally:
+        page.b.ask("Emulation.setTouchEmulationEnabled", enabled=False)
+    page.check()
+
+
+def test_tables_of_tens_of_thousands_of_rows(build, browser, tmp_path):  # noqa: F811
+    """All are there, sorted and searched; only those that are seen are elements of the page."""
+    random.seed(3)
+    sites, rows = 25000, [COLUMNS]
+    sizes = [512 * random.randrange(1, 5000) for _ in range(sites)]
+    for i, size in enumerate(sizes):
+        rows.append(f'{i + 1},MALLOC,PTA,N/A,{1000 + i},7,7,0,{(i + 1) << 24},"{{allocation_id:{i + 1},addr:{(i + 1) << 24},'
+                    f'size:{size},owner:PTA,total:9,used:9}}","/srv/a{i % 97}.py({i}): f{i}",N/A')  # fmt: skip
+    (tmp_path / "memscope_dump_1.csv").write_text("\n".join(rows) + "\n")
+    run(build / "bin/sonde", "report", "-o", tmp_path / "r.html", tmp_path / "memscope_dump_1.csv")
+    page = Page(browser, tmp_path / "r.html")
+    assert page.js("p.tables.sites.rows.length") == sites
+    largest = sorted(sizes, reverse=True)
+    assert page.js("p.tables.sites.list.slice(0, 50).map((r) => r.bytes)") == largest[:50]
+    assert page.js("document.querySelectorAll('#tables .body .row').length") < 60
+    page.js("(() => { const g = document.querySelector('#tables .grid'); g.scrollTop = g.scrollHeight; })()")
+    page.b.until("document.querySelector('#tables .body .row:last-child').getAttribute('aria-rowindex') === '25001'")
+    assert page.js("document.querySelectorAll('#tables .body .row').length") < 60
+    took = page.js("(() => { const t = performance.now(); p.tables.sites.sortBy(1); return performance.now() - t; })()")
+    names = page.js("p.tables.sites.list.map((r) => p.memories[0].texts[p.memories[0].site.line[r.site]])")
+    assert names == sorted(names) and took < 2000
+    page.js("document.querySelector('#tables input').focus()")
+    page.b.ask("Input.insertText", text="F24999 ")
+    assert page.js("p.tables.sites.list.length") == 1
+    assert "1 of 25,000 rows" in page.js("document.querySelector('#tables').innerText")
+    page.check()
+
+
+def test_who_knows_owners_better_is_no_difference(build, browser, tmp_path):  # noqa: F811
+    """One job twice, once with operators: memory is equal at every call site."""
+    paths = [record(build, tmp_path, name, "--steps", 5, *more) for name, more in (("a", ()), ("b", ("--aten",)))]
+    run(build / "bin/sonde", "report", "-o", tmp_path / "r.html", *paths)
+    page = Page(browser, tmp_path / "r.html")
+    rows = page.js("p.compared.rows.map((r) => [r.where, r.difference, r.owner])")
+    assert rows and all(r[1] == 0 for r in rows), rows
+    assert ["PTA → PTA@ops"] == sorted({r[2] for r in rows if "create_weights" in r[0]})
+    assert page.js("document.querySelector('#memory h2').innerText") == "Memory over time: b"
+    page.check()
+
+
+def test_the_slowest_rank_of_a_recording(build, browser, tmp_path):  # noqa: F811
+    """What sonde record has of device time is shown step by step, with the verdict of `sonde activity summary`."""
+    out = tmp_path / "rec"
+    run(build / "bin/sonde", "record", "--mspti", build / "sim/libmspti.so", "-o", out, "--", build / "sim/simtrain",
+        "--quiet", "--ranks", 4, "--steps", 40, "--slow-rank", "2:1.5",
+        env={**os.environ, "SIM_NPU_TIME_SCALE": "1"})  # fmt: skip
+    run(build / "bin/sonde", "report", "-o", tmp_path / "r.html", out)
+    (recording,) = out.glob("recording_*")
+    said = json.loads(run(build / "bin/sonde", "activity", "summary", "--json", recording).stdout)
+    assert said["slowest"]["rank"] == 2
+    page = Page(browser, tmp_path / "r.html")
+    assert page.js("p.activities[0].time.model.by") == "step"
+    rows = page.js("p.activities[0].time.rows.map((r) => [r.rank, r.slowest, r.number.length])")
+    assert [r[:2] for r in rows] == [[0, False], [1, False], [2, True], [3, False]] and all(r[2] >= 30 for r in rows)
+    first = page.js("document.querySelector('#answers .answer').innerText")
+    assert "Rank 2 is the slowest" in first and "sonde activity summary" in first
+    assert "slowest" in words_drawn(page, "p.activities[0].time.picture")
+    page.check()
+
+
+def test_words_of_a_profile(build, browser, tmp_path):  # noqa: F811
+    """Where most of the time is, before the picture of it; names are text."""
+    path = tmp_path / "a.collapsed.txt"
+    path.write_text(f"process 1;thread 2;main (job/train.py:9);step (job/train.py:4) 60\n"
+                    f"process 1;thread 2;main (job/train.py:9);step (job/train.py:5) 15\n"
+                    f"process 1;thread 2;{HOSTILE} 25\n")  # fmt: skip
+    run(build / "bin/sonde", "report", "-o", tmp_path / "r.html", path)
+    page = Page(browser, tmp_path / "r.html")
+    text = page.js("document.querySelector('#stacks p').innerText")
+    assert "75.0 % are in step (job/train.py) itself" in text and "25.0 % are in </script><img" in text
+    assert "processes and threads" in page.js("document.querySelector('#stacks').innerText")
+    page.check()
+
+
+# --- colours ---
+
+# What eyes see that lack one kind of cone (Machado and others, 2009), of linear light.
+EYES = {
+    "red": ((0.152286, 1.052583, -0.204868), (0.114503, 0.786281, 0.099216), (-0.003882, -0.048116, 1.051998)),
+    "green": ((0.367322, 0.860646, -0.227968), (0.280085, 0.672501, 0.047413), (-0.011820, 0.042940, 0.968881)),
+    "blue": ((1.255528, -0.076749, -0.178779), (-0.078411, 0.930809, 0.147602), (0.004733, 0.691367, 0.303900)),
+    "all": ((1, 0, 0), (0, 1, 0), (0, 0, 1)),
+}
+
+
+def seen_as(colour, eye):
+    """L*a*b* of a colour, as such an eye sees it."""
+    light = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    light = [v / 12.92 if v <= 0.04045 else ((v + 0.055) / 1.055) ** 2.4 for v in light]
+    r, g, b = (max(0, min(1, sum(m * v for m, v in zip(row, light, strict=True)))) for row in EYES[eye])
+    xyz = [(0.4124 * r + 0.3576 * g + 0.1805 * b) / 0.95047, 0.2126 * r + 0.7152 * g + 0.0722 * b,
+           (0.0193 * r + 0.1192 * g + 0.9505 * b) / 1.08883]  # fmt: skip
+    x, y, z = (t ** (1 / 3) if t > 0.008856 else 7.787 * t + 16 / 116 for t in xyz)
+    return 116 * y - 16, 500 * (x - y), 200 * (y - z)
+
+
+def apart(a, b, eye):
+    return sum((p - q) ** 2 for p, q in zip(seen_as(a, eye), seen_as(b, eye), strict=True)) ** 0.5
+
+
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("eye", EYES)
+def test_colours_are_told_apart(eye, dark):
+    """Bands that lie on each other, and parts of device time, differ for every eye; so do the first bands."""
+    css = (WEB / "report/report.css").read_text().split(":root.dark")[dark]
+    colour = lambda name: re.search(rf"--{name}: (#[0-9a-f]{{6}})", css).group(1)
+    bands = [colour(f"band{i}") for i in range(1, 13)]
+    assert min(apart(a, b, eye) for a, b in zip(bands, bands[1:])) > 20
+    first = bands[:6]
+    assert min(apart(a, b, eye) for i, a in enumerate(first) for b in first[:i]) > 8
+    parts = [colour(name) for name in ("compute", "comm", "copy", "idle")]
+    assert min(apart(a, b, eye) for i, a in enumerate(parts) for b in parts[:i]) > 15
+    assert apart(colour("more"), colour("less"), eye) > 30
+    assert apart(colour("users"), colour("library"), eye) > 12
+
+
+def test_on_paper(browser, refused):  # noqa: F811
+    """Light, without what only a screen can use, and with its pictures."""
+    page = Page(browser, refused[1], dark=True)
+    page.b.ask("Emulation.setEmulatedMedia", media="print", features=[{"name": "prefers-color-scheme", "value": "dark"}])
+    try:
+        page.b.until("!document.documentElement.classList.contains('dark')")
+        assert page.js("[...document.querySelectorAll('nav, #bar, .controls, .tools')].every((e) => getComputedStyle(e).display === 'none')")
+        assert page.js("getComputedStyle(document.querySelector('#memory canvas')).display") == "block"
+        paper = page.b.ask("Page.printToPDF", printBackground=True, preferCSSPageSize=False)["data"]
+        assert base64.b64decode(paper)[:5] == b"%PDF-" and len(paper) > 50000
+    finally:
+        page.b.ask("Emulation.setEmulatedMedia", media="")
+    page.check()
