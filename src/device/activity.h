@@ -30,7 +30,7 @@ struct activity_source {
 	/* Activities that were not reported for want of room, since start. */
 	uint64_t (*lost)(void);
 	/* What it could not do, in words for people; "": all is well. */
-	const char *(*trouble)(void);
+	const char *(*problem)(void);
 	/* From the next start or change on: launches are reported, too (collect_launch()), and
 	 * each thread that launches something says what for (collect_work_launch()). NULL: it
 	 * cannot. */

@@ -84,7 +84,7 @@ static bool is_in_folders(const char *paths)
 	return false;
 }
 
-struct mem_machine launch_look_at_machine(const char *dev, const char *paths, const char *cache)
+struct mem_machine launch_inspect_machine(const char *dev, const char *paths, const char *cache)
 {
 	/* where the loader looks without a cache */
 	bool found = is_in_folders(paths) || is_in_cache(cache) ||

@@ -15,7 +15,7 @@ enum mem_program launch_program_kind(const char *path);
 
 /* What of GPUs and NPUs there is below `dev` (/dev), and whether the loader finds CUDA's driver: in
  * one of the folders of `paths` ($LD_LIBRARY_PATH), or because `cache` (/etc/ld.so.cache) has it. */
-struct mem_machine launch_look_at_machine(const char *dev, const char *paths, const char *cache);
+struct mem_machine launch_inspect_machine(const char *dev, const char *paths, const char *cache);
 
 /* The value of LD_PRELOAD: ours, in their order, then what was there. Libraries that are missing
  * are left out with a notice, as the loader would complain in every process of the job. */

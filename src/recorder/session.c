@@ -152,7 +152,8 @@ void session_print(const char *text, size_t len)
 	}
 }
 
-void session_say(struct control_page *page, bool terminal, const struct buf *text, bool missing)
+void session_add_line(struct control_page *page, bool terminal, const struct buf *text,
+		      bool missing)
 {
 	size_t n = strnlen(page->closing, sizeof(page->closing));
 

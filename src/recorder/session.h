@@ -36,7 +36,8 @@ void session_print(const char *text, size_t len);
  * A line for the end of the job: to the terminal; elsewhere the job's first process writes it behind
  * those before, if such lines were asked for, or if it is about something that is missing.
  */
-void session_say(struct control_page *page, bool terminal, const struct buf *text, bool missing);
+void session_add_line(struct control_page *page, bool terminal, const struct buf *text,
+		      bool missing);
 
 /* The same for programs, in SESSION_ANSWER: these keys join those that are there. Takes `keys`. */
 void session_answer(const char *dir, json_t *keys);

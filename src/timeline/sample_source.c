@@ -45,9 +45,9 @@ struct sample_source {
 		uint32_t pid;
 		int32_t rank;
 		const char *command; /* interned */
-	} * said;
-	size_t nsaid, cap_said;
-	struct hmap said_at; /* pid to its place there */
+	} * announced;
+	size_t nannounced, cap_announced;
+	struct hmap announced_at; /* pid to its place there */
 	struct hmap processes; /* pid to struct timeline_process, or to 1: it is not wanted */
 };
 
@@ -60,13 +60,13 @@ static uint64_t wall_of(const struct sample_source *s, uint64_t ns)
 
 static struct timeline_process *process_of(struct sample_source *s, uint32_t pid)
 {
-	uint64_t known = hmap_get(&s->processes, pid), at = hmap_get(&s->said_at, pid);
+	uint64_t known = hmap_get(&s->processes, pid), at = hmap_get(&s->announced_at, pid);
 
 	if (known != HMAP_NONE)
 		return known == 1 ? NULL : (struct timeline_process *)(uintptr_t)known;
 	struct timeline_process *p = timeline_process_of(
-		s->t, s->host, s->known, pid, at == HMAP_NONE ? -1 : s->said[at].rank,
-		at == HMAP_NONE ? NULL : s->said[at].command);
+		s->t, s->host, s->known, pid, at == HMAP_NONE ? -1 : s->announced[at].rank,
+		at == HMAP_NONE ? NULL : s->announced[at].command);
 	hmap_put(&s->processes, pid, p ? (uintptr_t)p : 1);
 	return p;
 }
@@ -90,9 +90,9 @@ static void on_sampled(struct sample_source *s, const struct rec_sampled *r)
 
 	if (r->tid) {
 		thread_of(s, r->pid, r->tid)->name = intern(text, len);
-	} else if (hmap_get(&s->said_at, r->pid) == HMAP_NONE) {
-		hmap_put(&s->said_at, r->pid, s->nsaid);
-		*XPUSH(s->said, s->nsaid, s->cap_said) =
+	} else if (hmap_get(&s->announced_at, r->pid) == HMAP_NONE) {
+		hmap_put(&s->announced_at, r->pid, s->nannounced);
+		*XPUSH(s->announced, s->nannounced, s->cap_announced) =
 			(struct said_process){r->pid, r->rank, intern(text, len)};
 	}
 }
@@ -301,11 +301,11 @@ struct sample_source *timeline_hear_samples(struct timeline *t, const char *host
 void timeline_end_samples(struct sample_source *s)
 {
 	end_threads(s);
-	for (size_t i = 0; i < s->nsaid; i++)
-		(void)process_of(s, s->said[i].pid); /* of which there is nothing else, too */
+	for (size_t i = 0; i < s->nannounced; i++)
+		(void)process_of(s, s->announced[i].pid); /* of which there is nothing else, too */
 	free(s->frames);
-	free(s->said);
-	hmap_release(&s->said_at);
+	free(s->announced);
+	hmap_release(&s->announced_at);
 	hmap_release(&s->processes);
 	free(s);
 }

@@ -39,7 +39,7 @@ static int add_frame(struct recording_writer *w, const uint8_t **data, size_t *s
 
 static void look(struct live *l)
 {
-	struct live_look display = {.width = 60, .top = 5, .rows = 20};
+	struct live_display display = {.width = 60, .top = 5, .rows = 20};
 	struct live_groups g;
 	struct buf out = {0};
 
@@ -48,7 +48,7 @@ static void look(struct live *l)
 	for (unsigned by = 0; by <= LIVE_BY_MODULE; by++) {
 		struct live_view v = {.by = by, .sort = by, .filter = ""};
 
-		live_say(l, &v, &out);
+		live_describe(l, &v, &out);
 		live_courses_text(l, &v, &display, &out);
 		live_groups(l, &v, &g);
 		live_groups_text(&g, &v, &display, &out);

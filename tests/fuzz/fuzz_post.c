@@ -37,12 +37,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct err err = {0};
 
 	buf_add_str(&body, "{}");
-	peer_say(peer, &answer, 1);
+	peer_describe(peer, &answer, 1);
 	int r = post_send(make_post(peer->port), &body, -1, &err);
 	BUG_ON(r == 0 && !is_success(data, size));
 	BUG_ON(r < 0 && (!err.code || !*err.text));
 	BUG_ON(r > 0 || r == -ECANCELED); /* nobody has asked it to end */
-	peer_say(peer, NULL, 0);
+	peer_describe(peer, NULL, 0);
 	buf_release(&body);
 	return 0;
 }

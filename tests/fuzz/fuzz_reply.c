@@ -150,11 +150,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (!c.hosts.n)
 		BUG_ON(host_list_add(&c.hosts, "127.0.0.1", peer->port, NULL) < 0);
 	script_read(&s, (const char *)data + 1, size - 1, !(data[0] & 1));
-	peer_say(peer, s.answers, s.n);
+	peer_describe(peer, s.answers, s.n);
 	ask_once(&c);
-	peer_say(peer, s.answers, s.n);
+	peer_describe(peer, s.answers, s.n);
 	list_processes(&c);
-	peer_say(peer, NULL, 0);
+	peer_describe(peer, NULL, 0);
 	script_release(&s);
 	return 0;
 }

@@ -85,7 +85,7 @@ static inline struct peer *peer_get(void)
 }
 
 /* What the next connections are told; it must last until they have ended. */
-static inline void peer_say(struct peer *p, const struct peer_answer *answers, size_t n)
+static inline void peer_describe(struct peer *p, const struct peer_answer *answers, size_t n)
 {
 	pthread_mutex_lock(&p->lock);
 	p->answers = answers;

@@ -221,7 +221,7 @@ static unsigned find_broad(const struct cursor *c)
 
 /* What is telling of those behind `from`: the innermost function of a package, else the call that the
  * program makes, else any. */
-static const struct host_call *telling_call(const struct cursor *c, unsigned from)
+static const struct host_call *explaining_call(const struct cursor *c, unsigned from)
 {
 	const struct host_call *call = NULL, *any = NULL;
 
@@ -271,7 +271,7 @@ static struct finding judge_python(const struct cursor *c)
 			return f;
 		}
 	}
-	f.what = telling_call(c, behind_users(c));
+	f.what = explaining_call(c, behind_users(c));
 	return f;
 }
 

@@ -142,7 +142,7 @@ static void keep_one_request(struct split_job *j, const char *request)
 
 /* --- what is not there, and why --- */
 
-struct troubles {
+struct problems {
 	const char *request; /* of which they must be; NULL: of any, but not older than */
 	uint64_t since_ns;
 	unsigned n, being_written;
@@ -159,7 +159,7 @@ static bool is_of_request(const char *text, const char *request)
 }
 
 /* Its words, line by line; the name alone where there was no room for any. */
-static void read_trouble(struct split_job *j, const char *path, struct troubles *t)
+static void read_problem(struct split_job *j, const char *path, struct problems *t)
 {
 	struct stat st;
 	struct buf text = {0};
@@ -186,7 +186,7 @@ static void read_trouble(struct split_job *j, const char *path, struct troubles 
 	buf_release(&text);
 }
 
-static void read_troubles(struct split_job *j, const char *dir, struct troubles *t)
+static void read_problems(struct split_job *j, const char *dir, struct problems *t)
 {
 	size_t len = strlen(dir);
 	DIR *d = opendir(dir);
@@ -195,7 +195,7 @@ static void read_troubles(struct split_job *j, const char *dir, struct troubles 
 	while (len > 1 && dir[len - 1] == '/')
 		len--;
 	char *beside = xasprintf("%.*s" SPLIT_TROUBLE_SUFFIX, (int)len, dir);
-	read_trouble(j, beside, t);
+	read_problem(j, beside, t);
 	free(beside);
 	while (d && (e = readdir(d))) {
 		t->being_written += e->d_name[0] == '.' &&
@@ -205,7 +205,7 @@ static void read_troubles(struct split_job *j, const char *dir, struct troubles 
 		    !ends_with(e->d_name, SPLIT_DIR_SUFFIX SPLIT_TROUBLE_SUFFIX))
 			continue;
 		char *path = xasprintf("%s/%s", dir, e->d_name);
-		read_trouble(j, path, t);
+		read_problem(j, path, t);
 		free(path);
 	}
 	if (d)
@@ -217,8 +217,8 @@ static void read_troubles(struct split_job *j, const char *dir, struct troubles 
 	}
 }
 
-static int say_none(const struct split_job *j, const char *dir, const struct troubles *t,
-		    struct err *err)
+static int describe_none(const struct split_job *j, const char *dir, const struct problems *t,
+			 struct err *err)
 {
 	const char *of = t->request ? " of request " : "", *id = t->request ? t->request : "";
 
@@ -269,11 +269,11 @@ int split_job_read(struct split_job *j, const char *dir, const char *request, st
 	keep_one_request(j, request);
 	j->gathered = !request || !is_of_several_hosts(j);
 	const struct split_rank *last = newest(j);
-	struct troubles t = {.request = request, .since_ns = last ? begins(last) : 0};
-	read_troubles(j, dir, &t);
+	struct problems t = {.request = request, .since_ns = last ? begins(last) : 0};
+	read_problems(j, dir, &t);
 	if (j->nranks)
 		return 0;
-	return r < 0 && !j->notes ? r : say_none(j, dir, &t, err);
+	return r < 0 && !j->notes ? r : describe_none(j, dir, &t, err);
 }
 
 /* Their clocks may differ; a trace of another day differs by more. */

@@ -12,7 +12,7 @@
 #include "formats/json_value.h"
 #include "unwind/symbols/demangle.h"
 
-#define SAID 5 /* reasons that are said; the table has more */
+#define MAX_SHOWN 5 /* reasons that are said; the table has more */
 #define LEAST_POINTS 0.05 /* that are worth a sentence */
 #define TEXT_SHOWN 160
 #define SHORT_GAP_NS 100000 /* gaps between launches, not events of their own */
@@ -227,8 +227,8 @@ static void add_who(const struct split_job *j, const struct idle_job *s, const s
 		 sum->nranks - 1, sum->nranks == 2 ? "" : "s");
 }
 
-static void say_reason(const struct split_job *j, const struct idle_job *s,
-		       const struct idle_sum *sum, struct buf *out)
+static void describe_reason(const struct split_job *j, const struct idle_job *s,
+			    const struct idle_sum *sum, struct buf *out)
 {
 	const struct idle_reason *r = sum->like;
 
@@ -259,7 +259,7 @@ static void add_without_python(const struct split_job *j, const struct idle_job 
 	free(list);
 }
 
-static void say_coverage(const struct split_job *j, const struct idle_job *s, struct buf *out)
+static void describe_coverage(const struct split_job *j, const struct idle_job *s, struct buf *out)
 {
 	if (s->no_python < s->nranks)
 		buf_addf(out, "Python is known for %.1f %% of the idle time; ",
@@ -276,17 +276,17 @@ static void say_coverage(const struct split_job *j, const struct idle_job *s, st
 	}
 }
 
-void split_idle_say(const struct split_job *j, struct buf *out)
+void split_idle_describe(const struct split_job *j, struct buf *out)
 {
 	struct idle_job s = sum_job(j);
 
 	if (s.looked && s.idle_ns) {
 		buf_addf(out, "The devices idle %.1f %% of the time%s\n",
 			 percent(s.idle_ns, s.time_ns), s.nsums ? ". Meanwhile:" : ".");
-		for (size_t i = 0; i < s.nsums && i < SAID; i++)
+		for (size_t i = 0; i < s.nsums && i < MAX_SHOWN; i++)
 			if (!i || percent(s.sums[i].ns, s.time_ns) >= LEAST_POINTS)
-				say_reason(j, &s, &s.sums[i], out);
-		say_coverage(j, &s, out);
+				describe_reason(j, &s, &s.sums[i], out);
+		describe_coverage(j, &s, out);
 	}
 	release_job(&s);
 }
@@ -338,7 +338,7 @@ const struct idle_reason *split_idle_slowest(const struct split_job *j, uint64_t
 	return found;
 }
 
-void split_idle_say_slowest(const struct split_job *j, struct buf *out)
+void split_idle_describe_slowest(const struct split_job *j, struct buf *out)
 {
 	uint64_t own, others;
 	const struct idle_reason *r = split_idle_slowest(j, &own, &others);

@@ -7,9 +7,9 @@
 #include "activity/steps/job_summary.h"
 
 /* The reasons with the most time; what is not known. */
-void split_idle_say(const struct split_job *j, struct buf *out);
+void split_idle_describe(const struct split_job *j, struct buf *out);
 /* Why the host of the slowest rank does not launch in time, if that is what it is slow in. */
-void split_idle_say_slowest(const struct split_job *j, struct buf *out);
+void split_idle_describe_slowest(const struct split_job *j, struct buf *out);
 void split_idle_table(const struct split_job *j, unsigned top, struct buf *out);
 json_t *split_idle_job_json(const struct split_job *j); /* new; null: nobody has looked */
 

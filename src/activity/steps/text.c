@@ -138,7 +138,7 @@ static void add_launches(const struct stand *s, struct buf *out)
 	demangle_add_name(out, s->longest->waiting_for, NAME_COLUMNS);
 }
 
-static void say_stand(const struct split_job *j, struct buf *out)
+static void describe_others(const struct split_job *j, struct buf *out)
 {
 	struct stand s = stand_of(j);
 
@@ -170,7 +170,7 @@ static void add_missing(const struct split_job *j, struct buf *out)
 	if (world)
 		buf_addf(out, " of %u", world);
 	buf_add_str(out, n == 1 ? " has left no trace here" : " have left no trace here");
-	say_stand(j, out);
+	describe_others(j, out);
 	buf_add_str(out, ".\n");
 }
 
@@ -202,7 +202,7 @@ static void capitalize(struct buf *out, size_t at)
 
 /* --- the words --- */
 
-static void say_which(const struct split_job *j, struct buf *out)
+static void describe_steps(const struct split_job *j, struct buf *out)
 {
 	const struct split_rank *r = split_longest(j);
 	bool numbered = r->nsteps && r->steps[0].number != SPLIT_NO_NUMBER;
@@ -223,11 +223,11 @@ static void say_which(const struct split_job *j, struct buf *out)
 		buf_add_str(out, ", of which some traced only a part of these steps");
 }
 
-static void say_split(const struct split_job *j, struct buf *out)
+static void describe_split(const struct split_job *j, struct buf *out)
 {
 	const struct split_times *m = &j->mean;
 
-	say_which(j, out);
+	describe_steps(j, out);
 	if (!m->step_ns) {
 		buf_add_str(out, ": no step was traced from its beginning to its end.\n");
 		return;
@@ -247,7 +247,7 @@ static void say_split(const struct split_job *j, struct buf *out)
 
 #define WAITING_SAID 5 /* percent of the communication, and of a step */
 
-static void say_waiting(const struct split_job *j, struct buf *out)
+static void describe_waiting(const struct split_job *j, struct buf *out)
 {
 	struct split_waiting w = split_job_waiting(j);
 	double share = percent(w.waiting_ns, w.comm_ns);
@@ -272,7 +272,7 @@ static void say_waiting(const struct split_job *j, struct buf *out)
 	buf_addf(out, "; at most %.1f %% is transfer.\n", 100 - share);
 }
 
-static void say_why(const struct split_job *j, struct buf *out)
+static void describe_why(const struct split_job *j, struct buf *out)
 {
 	const struct split_slowest *s = &j->slowest;
 	static const char *const words[SPLIT_PARTS] = {
@@ -292,10 +292,10 @@ static void say_why(const struct split_job *j, struct buf *out)
 	if (s->why == SPLIT_IDLE)
 		buf_add_str(out, ": its host does not launch in time");
 	buf_add_str(out, ".\n");
-	split_idle_say_slowest(j, out);
+	split_idle_describe_slowest(j, out);
 }
 
-static void say_slowest(const struct split_job *j, struct buf *out)
+static void describe_slowest(const struct split_job *j, struct buf *out)
 {
 	const struct split_slowest *s = &j->slowest;
 	size_t at = out->len;
@@ -326,7 +326,7 @@ static void say_slowest(const struct split_job *j, struct buf *out)
 	buf_addf(out, " %sthe others %s (%s, %.1f %% of a step more).\n",
 		 s->verdict == SPLIT_SLOW_STEPS ? "of " : "", TIME(s->others_ns),
 		 TIME(s->ns - s->others_ns), percent(s->ns - s->others_ns, j->mean.step_ns));
-	say_why(j, out);
+	describe_why(j, out);
 }
 
 static void add_lines(struct buf *out, const char *text)
@@ -341,7 +341,7 @@ static void add_lines(struct buf *out, const char *text)
 }
 
 /* "Rank 3", at the beginning of a line. */
-static void say_rank(const struct split_rank *r, struct buf *out)
+static void describe_rank(const struct split_rank *r, struct buf *out)
 {
 	struct split_row row = {.rank = r, .device = r->devices};
 	size_t at = out->len;
@@ -361,7 +361,7 @@ static bool is_judged(const struct split_job *j, const struct split_rank *r)
 #define INCOMPLETE_SHOWN 8
 
 /* Before the sentences below, which is not about these, or only about a part of their steps. */
-static void say_incomplete(const struct split_job *j, struct buf *out)
+static void describe_incomplete(const struct split_job *j, struct buf *out)
 {
 	size_t n = 0;
 
@@ -370,7 +370,7 @@ static void say_incomplete(const struct split_job *j, struct buf *out)
 
 		if (split_rank_is_complete(r) || n++ >= INCOMPLETE_SHOWN)
 			continue;
-		say_rank(r, out);
+		describe_rank(r, out);
 		buf_add_str(out, ": ");
 		demangle_add_name(
 			out, *r->note ? r->note : "its trace does not go to the end of its steps",
@@ -384,7 +384,7 @@ static void say_incomplete(const struct split_job *j, struct buf *out)
 			 n - INCOMPLETE_SHOWN, n, j->nranks);
 }
 
-static void say_notes(const struct split_job *j, struct buf *out)
+static void describe_notes(const struct split_job *j, struct buf *out)
 {
 	uint64_t lost = 0, left_out = 0, bare = 0;
 
@@ -396,7 +396,7 @@ static void say_notes(const struct split_job *j, struct buf *out)
 		bare += !r->ndevices;
 		if (!*r->note || !split_rank_is_complete(r))
 			continue;
-		say_rank(r, out);
+		describe_rank(r, out);
 		buf_add_str(out, ": ");
 		demangle_add_name(out, r->note, 400);
 		buf_add_char(out, '\n');
@@ -419,18 +419,18 @@ static void say_notes(const struct split_job *j, struct buf *out)
 	add_lines(out, j->notes);
 }
 
-static void say_answer(const struct split_job *j, struct buf *out)
+static void describe_answer(const struct split_job *j, struct buf *out)
 {
 	add_missing(j, out);
-	say_incomplete(j, out);
-	say_split(j, out);
-	say_waiting(j, out);
-	split_idle_say(j, out);
-	say_slowest(j, out);
-	say_notes(j, out);
+	describe_incomplete(j, out);
+	describe_split(j, out);
+	describe_waiting(j, out);
+	split_idle_describe(j, out);
+	describe_slowest(j, out);
+	describe_notes(j, out);
 }
 
-static void say_job(const struct split_job *j, size_t i, struct buf *out)
+static void describe_job(const struct split_job *j, size_t i, struct buf *out)
 {
 	const struct split_rank *r = j->jobs[i].ranks[0];
 
@@ -444,16 +444,16 @@ static void say_job(const struct split_job *j, size_t i, struct buf *out)
 }
 
 /* All answers come first. */
-static void say_jobs(const struct split_job *j, unsigned top, struct buf *out)
+static void describe_jobs(const struct split_job *j, unsigned top, struct buf *out)
 {
 	buf_addf(out, "These are %zu jobs in one trace. Each is judged by itself.\n", j->njobs);
 	add_lines(out, j->notes);
 	for (size_t i = 0; i < j->njobs; i++) {
-		say_job(j, i, out);
-		say_answer(&j->jobs[i], out);
+		describe_job(j, i, out);
+		describe_answer(&j->jobs[i], out);
 	}
 	for (size_t i = 0; i < j->njobs; i++) {
-		say_job(j, i, out);
+		describe_job(j, i, out);
 		split_job_tables(&j->jobs[i], top, out);
 	}
 }
@@ -467,7 +467,7 @@ void split_job_text(const struct split_job *j, unsigned top, struct buf *out)
 		return;
 	}
 	if (several && j->njobs) {
-		say_jobs(j, top, out);
+		describe_jobs(j, top, out);
 		return;
 	}
 	if (several)
@@ -475,6 +475,6 @@ void split_job_text(const struct split_job *j, unsigned top, struct buf *out)
 			    "Ranks come more than once: these are several jobs, which cannot "
 			    "be distinguished here. Nothing is compared; trace one of them with "
 			    "--pids or --job-id.\n");
-	say_answer(j, out);
+	describe_answer(j, out);
 	split_job_tables(j, top, out);
 }

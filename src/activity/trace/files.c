@@ -299,7 +299,7 @@ static struct {
 	bool runs;
 } queue = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
-void trace_tell_daemon(const struct trace_state *t, const char *path, const char *why)
+void trace_report_to_daemon(const struct trace_state *t, const char *path, const char *why)
 {
 	struct request_text daemon;
 	struct buf line = {0};
@@ -318,7 +318,7 @@ static void write_one(struct trace_state *t)
 	if (trace_files_write(t, &path, &err) < 0)
 		log_err("process %u: the trace of request %s is not written: %s", t->w->pid,
 			t->request, err.text);
-	trace_tell_daemon(t, path, err.text);
+	trace_report_to_daemon(t, path, err.text);
 	free(path);
 	trace_free(t);
 }

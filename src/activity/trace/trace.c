@@ -453,7 +453,7 @@ static void window_close(struct window *w)
 	}
 	log_warn("process %u: the trace of request %s has nothing in it: its first step %s", w->pid,
 		 t->request, t->nbounds ? "was not reported" : "has not begun");
-	trace_tell_daemon(t, NULL, "nothing was traced: its first step has not begun");
+	trace_report_to_daemon(t, NULL, "nothing was traced: its first step has not begun");
 	trace_free(t);
 }
 

@@ -186,6 +186,6 @@ int trace_timeline(const struct trace_state *t, struct activity_writer *w,
 void trace_writer_add(struct trace_state *t);
 void trace_free(struct trace_state *t);
 /* Where it is written; NULL: nowhere, for this reason. From any thread. */
-void trace_tell_daemon(const struct trace_state *t, const char *path, const char *why);
+void trace_report_to_daemon(const struct trace_state *t, const char *path, const char *why);
 
 #endif

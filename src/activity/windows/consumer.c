@@ -143,7 +143,7 @@ static void report(void *state, const struct consumer_report *now)
 		buf_addf(&text, "sonde record: %llu activities of devices were lost.\n",
 			 (unsigned long long)t->lost);
 	if (text.len)
-		session_say(s->page, s->terminal, &text, t->lost != 0);
+		session_add_line(s->page, s->terminal, &text, t->lost != 0);
 	buf_release(&text);
 }
 

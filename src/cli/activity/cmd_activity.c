@@ -209,8 +209,8 @@ static int convert(void *arg, const char *output, struct err *err)
 }
 
 /* What is where now; on stderr, as the standard output may be the product. */
-static void say_written(const struct command *cmd, const struct converted *c, const char *output,
-			bool several)
+static void describe_written(const struct command *cmd, const struct converted *c,
+			     const char *output, bool several)
 {
 	struct buf text = {0};
 
@@ -252,8 +252,8 @@ static int export_to(const struct command *cmd, const struct activity_paths *p,
 	} else {
 		r = convert(&e, o->output, err);
 		if (r == 0)
-			say_written(cmd, &e.done, o->output,
-				    e.done.processes > 1 && is_of_one_process(o->format));
+			describe_written(cmd, &e.done, o->output,
+					 e.done.processes > 1 && is_of_one_process(o->format));
 	}
 	free(e.done.path);
 	return r;

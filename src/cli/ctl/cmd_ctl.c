@@ -38,7 +38,7 @@ bool ctl_is_strict(const struct ctl *c)
 	return c->common->strict || !ctl_is_dyno(c);
 }
 
-void ctl_say(const struct ctl *c, const char *fmt, ...)
+void ctl_notice(const struct ctl *c, const char *fmt, ...)
 {
 	struct buf clean = {0};
 	char text[2048];
@@ -199,10 +199,10 @@ int ctl_failures(const struct ctl *c, const struct client_answer *answers)
 	if (!failed)
 		return EXIT_DONE;
 	if (c->hosts.n > 1) {
-		ctl_say(c, "%zu of %zu hosts failed", failed, c->hosts.n);
+		ctl_notice(c, "%zu of %zu hosts failed", failed, c->hosts.n);
 		return EXIT_FAILED;
 	}
-	ctl_say(c, "%s", answers[one].err.text);
+	ctl_notice(c, "%s", answers[one].err.text);
 	return EXIT_FAILED;
 }
 

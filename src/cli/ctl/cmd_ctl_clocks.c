@@ -158,12 +158,13 @@ static void print_sentence(struct ctl *c, const struct host_clock *clocks)
 	int64_t apart = clocks[high].ahead_ns - clocks[low].ahead_ns;
 	int64_t bound = clocks[high].line.bound_ns + clocks[low].line.bound_ns;
 	if (apart <= bound)
-		ctl_say(c,
-			"the clocks of %zu hosts agree as far as can be seen: %.3f ms apart at "
-			"most",
-			n, to_ms(apart + bound));
+		ctl_notice(c,
+			   "the clocks of %zu hosts agree as far as can be seen: %.3f ms apart at "
+			   "most",
+			   n, to_ms(apart + bound));
 	else
-		ctl_say(c,
+		ctl_notice(
+			c,
 			"the clocks of %zu hosts differ by up to %.3f ms ± %.3f ms (%s is ahead of "
 			"%s)",
 			n, to_ms(apart), to_ms(bound), c->hosts.v[high].label,
@@ -206,10 +207,10 @@ static int run_clocks(struct ctl *c, void *options)
 		if (!c->common->json)
 			print_sentence(c, clocks);
 		if (o->output)
-			ctl_say(c,
-				"wrote '%s': give it to `sonde timeline` with the recordings of "
-				"these hosts",
-				o->output);
+			ctl_notice(c,
+				   "wrote '%s': give it to `sonde timeline` with the recordings of "
+				   "these hosts",
+				   o->output);
 		if (status == EXIT_DONE)
 			status = ctl_failures(c, last);
 	}
@@ -255,10 +256,10 @@ void ctl_clocks_keep(struct ctl *c, const char *log_file)
 	if (r == 0 && trips.n)
 		r = clock_file_add(buf_str(&path), &trips, &err);
 	if (r < 0)
-		ctl_say(c,
-			"the clocks of the hosts are not kept beside the trace (%s); `%s clocks "
-			"-o FILE` writes them",
-			err.text, ctl_name(c));
+		ctl_notice(c,
+			   "the clocks of the hosts are not kept beside the trace (%s); `%s clocks "
+			   "-o FILE` writes them",
+			   err.text, ctl_name(c));
 	c->group.progress = progress;
 	clock_trips_release(&trips);
 	client_answers_free(&c->group, last);

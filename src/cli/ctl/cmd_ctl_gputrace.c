@@ -79,11 +79,11 @@ static void hint_path(const struct ctl *c, const char *log_file)
 	struct buf path = {0};
 
 	if (!gputrace_file(log_file, 1, &path))
-		ctl_say(c, "'--log-file' has no .json in it: all processes write to one file");
+		ctl_notice(c, "'--log-file' has no .json in it: all processes write to one file");
 	if (strncmp(log_file, "/tmp/", 5) || strstr(log_file, ".."))
-		ctl_say(c, "PyTorch of 2026 and later writes only below /tmp, or where its own "
-			   "KINETO_ONDEMAND_TRACE_DIR says: there it is "
-			   "/tmp/libkineto_activities_<pid>.json");
+		ctl_notice(c, "PyTorch of 2026 and later writes only below /tmp, or where its own "
+			      "KINETO_ONDEMAND_TRACE_DIR says: there it is "
+			      "/tmp/libkineto_activities_<pid>.json");
 	buf_release(&path);
 }
 
@@ -92,14 +92,15 @@ static void warn_of_clocks(const struct ctl *c, const struct clock_difference *l
 	for (size_t i = 0; i < n && i < CLOCKS_NAMED_MAX; i++) {
 		bool ahead = list[i].apart_ns > 0;
 
-		ctl_say(c,
+		ctl_notice(
+			c,
 			"the clock of %s is at least %.1f s %s the others: its trace starts that "
 			"much %s",
 			c->hosts.v[list[i].host].label, (double)llabs(list[i].apart_ns) / 1e9,
 			ahead ? "ahead of" : "behind", ahead ? "earlier" : "later");
 	}
 	if (n > CLOCKS_NAMED_MAX)
-		ctl_say(c, "so are the clocks of %zu more hosts", n - CLOCKS_NAMED_MAX);
+		ctl_notice(c, "so are the clocks of %zu more hosts", n - CLOCKS_NAMED_MAX);
 }
 
 /* Several hosts start together: at a time, or at a multiple of so many iterations. */
@@ -134,7 +135,8 @@ static void choose_job(const struct ctl *c, struct gputrace_options *o)
 		return;
 	o->job_id = number ? strtoull(job, NULL, 10) : 0;
 	if (job && !number)
-		ctl_say(c,
+		ctl_notice(
+			c,
 			"processes of '%s' have a job id of their own: give it with --job-id, as "
 			"SLURM_JOB_ID of their environment or 'ps' shows it",
 			job);

@@ -114,8 +114,8 @@ static void print_dropped(const struct ctl *c, const struct npu_monitor_config *
 		kind += len + (kind[len] == ',');
 	}
 	if (dropped.len)
-		ctl_say(c, "nothing is collected of %s: '--filter' does not name it",
-			buf_str(&dropped));
+		ctl_notice(c, "nothing is collected of %s: '--filter' does not name it",
+			   buf_str(&dropped));
 	buf_release(&dropped);
 }
 
@@ -129,7 +129,7 @@ static void print_ignored(const struct ctl *c, const char *filter)
 			continue;
 		buf_clear(&words);
 		add_bad_part(&p, &words);
-		ctl_say(c, "ignored: %s", buf_str(&words));
+		ctl_notice(c, "ignored: %s", buf_str(&words));
 	}
 	buf_release(&words);
 }
@@ -137,16 +137,18 @@ static void print_ignored(const struct ctl *c, const char *filter)
 static void print_hints(const struct ctl *c, const struct npu_monitor_config *config)
 {
 	if (config->start && config->stop)
-		ctl_say(c, "both --npu-monitor-start and --npu-monitor-stop: it stops");
+		ctl_notice(c, "both --npu-monitor-start and --npu-monitor-stop: it stops");
 	if (*config->log_file && config->log_file[0] != '/')
-		ctl_say(c, "'--log-file' is a relative path: it is taken from the directory in "
-			   "which each job runs");
+		ctl_notice(c, "'--log-file' is a relative path: it is taken from the directory in "
+			      "which each job runs");
 	if (config->duration_s > 0 && config->duration_s < (float)config->report_interval_s &&
 	    !config->stop && !*config->log_file)
-		ctl_say(c, "--duration is shorter than --report-interval-s: it may end before the "
+		ctl_notice(c,
+			   "--duration is shorter than --report-interval-s: it may end before the "
 			   "first report");
 	if (config->attribute && *config->log_file && !config->export_type)
-		ctl_say(c,
+		ctl_notice(
+			c,
 			"a DB has no place for modules and lines: add --export-type Jsonl, or see "
 			"them by 'sonde top --by module'");
 	print_ignored(c, config->filter);

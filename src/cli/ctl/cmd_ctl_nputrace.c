@@ -78,12 +78,13 @@ static int check_trace(const struct nputrace_config *c, struct err *err)
 static void print_hints(const struct ctl *c, const struct nputrace_config *config)
 {
 	if (config->async_mode && !config->analyse)
-		ctl_say(c, "'--async-mode' does nothing without '--analyse'");
+		ctl_notice(c, "'--async-mode' does nothing without '--analyse'");
 	if (config->log_file[0] != '/')
-		ctl_say(c, "'--log-file' is a relative path: it is taken from the directory in "
-			   "which each job runs");
+		ctl_notice(c, "'--log-file' is a relative path: it is taken from the directory in "
+			      "which each job runs");
 	if (c->hosts.n > 1 && config->start_step < 0)
-		ctl_say(c, "with --start-step -1 each host starts at the step it happens to be at; "
+		ctl_notice(c,
+			   "with --start-step -1 each host starts at the step it happens to be at; "
 			   "give a step that none has reached to start all at the same");
 }
 

@@ -64,24 +64,25 @@ static int print_table(const struct ctl *c, json_t *const *lists,
 	int status = command_print(c->cmd, &text);
 	for (size_t i = 0; i < c->hosts.n && c->hosts.n > 1; i++)
 		if (!answers[i].reply)
-			ctl_say(c, "%s: %s", c->hosts.v[i].label, answers[i].err.text);
+			ctl_notice(c, "%s: %s", c->hosts.v[i].label, answers[i].err.text);
 	if (at_start)
-		ctl_say(c,
+		ctl_notice(
+			c,
 			"%zu rank%s of the environment at the start: a daemon with --user does not "
 			"look into processes, and knows those that have set their rank since when "
 			"their monitor is on",
 			at_start, at_start == 1 ? " is" : "s are");
 	if (others)
-		ctl_say(c, "%zu process%s to other users and %s not listed", others,
-			others == 1 ? " belongs" : "es belong", others == 1 ? "is" : "are");
+		ctl_notice(c, "%zu process%s to other users and %s not listed", others,
+			   others == 1 ? " belongs" : "es belong", others == 1 ? "is" : "are");
 	else if (answered && !t.n && some)
-		ctl_say(c, "no registered process has that job or one of those ids; without "
-			   "--job-id and --pids all are listed");
+		ctl_notice(c, "no registered process has that job or one of those ids; without "
+			      "--job-id and --pids all are listed");
 	else if (answered && !t.n)
-		ctl_say(c, "no process has registered: start jobs after the daemon, by 'sonde "
-			   "monitor -- COMMAND', or with KINETO_USE_DAEMON=1 (PyTorch) or "
-			   "MSMONITOR_USE_DAEMON=1 (torch_npu, MindSpore), and the daemon with "
-			   "--enable-ipc-monitor");
+		ctl_notice(c, "no process has registered: start jobs after the daemon, by 'sonde "
+			      "monitor -- COMMAND', or with KINETO_USE_DAEMON=1 (PyTorch) or "
+			      "MSMONITOR_USE_DAEMON=1 (torch_npu, MindSpore), and the daemon with "
+			      "--enable-ipc-monitor");
 	table_release(&t);
 	buf_release(&text);
 	return status;

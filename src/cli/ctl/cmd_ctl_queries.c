@@ -40,7 +40,7 @@ static int print_one(struct ctl *c, const struct query *q, const struct client_a
 	if (q->explain)
 		q->explain(c, a->reply, &words);
 	if (words.len)
-		ctl_say(c, "%s", buf_str(&words));
+		ctl_notice(c, "%s", buf_str(&words));
 	buf_release(&text);
 	buf_release(&words);
 	return status;

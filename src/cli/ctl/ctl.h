@@ -102,7 +102,7 @@ int ctl_stop_run(struct ctl *c, uint64_t job_id, const char *pids, unsigned wait
 /* --- what is printed --- */
 
 /* A line on stderr, after the name of the command. */
-__attribute__((format(printf, 2, 3))) void ctl_say(const struct ctl *c, const char *fmt, ...);
+__attribute__((format(printf, 2, 3))) void ctl_notice(const struct ctl *c, const char *fmt, ...);
 
 /* Prints why there is nothing of any host. The exit status. */
 int ctl_fail(struct ctl *c, const struct err *err, int status);

@@ -299,13 +299,13 @@ static int print_one(const struct run *r)
 	add_note(r, 0, &note);
 	if (o->state == PROFILER_TRIGGERED && sent && !profiler_step_passed(&r->r, r->q, 0)) {
 		add_next(r->o, sent, &next);
-		ctl_say(r->c, "request sent to %zu process%s; %s", sent, sent == 1 ? "" : "es",
-			buf_str(&next));
+		ctl_notice(r->c, "request sent to %zu process%s; %s", sent, sent == 1 ? "" : "es",
+			   buf_str(&next));
 	}
 	if (note.len)
-		ctl_say(r->c, "%s%s",
-			o->state == PROFILER_TRIGGERED ? "" : "nothing was triggered: ",
-			buf_str(&note));
+		ctl_notice(r->c, "%s%s",
+			   o->state == PROFILER_TRIGGERED ? "" : "nothing was triggered: ",
+			   buf_str(&note));
 	buf_release(&text);
 	buf_release(&note);
 	buf_release(&next);
@@ -353,8 +353,8 @@ static int print_many(const struct run *r)
 		add_next(r->o, sent, &next);
 	table_print(&t, 0, &text);
 	int status = command_print(r->c->cmd, &text);
-	ctl_say(r->c, "%zu hosts: %zu processes matched, request sent to %zu%s%s", r->c->hosts.n,
-		matched, sent, sent ? "; " : "", buf_str(&next));
+	ctl_notice(r->c, "%zu hosts: %zu processes matched, request sent to %zu%s%s", r->c->hosts.n,
+		   matched, sent, sent ? "; " : "", buf_str(&next));
 	table_release(&t);
 	buf_release(&next);
 	buf_release(&text);

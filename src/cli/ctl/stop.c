@@ -43,19 +43,20 @@ static void print_totals(const struct run *r)
 	const char *name = ctl_name(r->c);
 
 	if (n[TRACE_ENDED])
-		ctl_say(r->c,
+		ctl_notice(
+			r->c,
 			"%zu trace%s ended: the files are complete within some seconds, when '%s "
 			"status' says Idle",
 			n[TRACE_ENDED], n[TRACE_ENDED] == 1 ? " is" : "s are", name);
 	if (n[TRACE_DROPPED])
-		ctl_say(r->c, "%zu trace%s dropped that had not begun: nothing is written",
-			n[TRACE_DROPPED], n[TRACE_DROPPED] == 1 ? " is" : "s are");
+		ctl_notice(r->c, "%zu trace%s dropped that had not begun: nothing is written",
+			   n[TRACE_DROPPED], n[TRACE_DROPPED] == 1 ? " is" : "s are");
 	if (n[TRACE_NOT_ENDED])
-		ctl_say(r->c, "%zu %s not ended", n[TRACE_NOT_ENDED],
-			n[TRACE_NOT_ENDED] == 1 ? "trace is" : "traces are");
+		ctl_notice(r->c, "%zu %s not ended", n[TRACE_NOT_ENDED],
+			   n[TRACE_NOT_ENDED] == 1 ? "trace is" : "traces are");
 	if (n[TRACE_NONE] && !n[TRACE_ENDED] && !n[TRACE_DROPPED] && !n[TRACE_NOT_ENDED])
-		ctl_say(r->c, "nothing was ended: no trace waits or runs in %zu process%s",
-			n[TRACE_NONE], n[TRACE_NONE] == 1 ? "" : "es");
+		ctl_notice(r->c, "nothing was ended: no trace waits or runs in %zu process%s",
+			   n[TRACE_NONE], n[TRACE_NONE] == 1 ? "" : "es");
 }
 
 /* Where the files are, with --wait. */
@@ -96,7 +97,7 @@ static int print_text(const struct run *r)
 		table_print(&t, 0, &text);
 	int status = command_print(r->c->cmd, &text);
 	if (r->c->hosts.n == 1 && r->r.answers[0].reply && !r->r.hosts[0].n)
-		ctl_say(r->c, "nothing was ended: %s", stop_reason(&r->r, 0));
+		ctl_notice(r->c, "nothing was ended: %s", stop_reason(&r->r, 0));
 	print_totals(r);
 	if (r->waits && status == EXIT_DONE)
 		status = print_files(r);

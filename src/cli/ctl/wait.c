@@ -40,8 +40,8 @@ int ctl_wait_print(struct ctl *c, const struct wait *w)
 			add_process(c, w, i, &w->hosts[i].processes[k], &text);
 	int status = command_print(c->cmd, &text);
 	if (bad)
-		ctl_say(c, "not carried out in %zu of %zu process%s", bad, all,
-			all == 1 ? "" : "es");
+		ctl_notice(c, "not carried out in %zu of %zu process%s", bad, all,
+			   all == 1 ? "" : "es");
 	buf_release(&text);
 	return status;
 }

@@ -165,7 +165,7 @@ static void print_loss(const struct loss *loss, const struct analysis_style *sty
 	struct report report = report_begin(style, out);
 	struct buf sentence = {0};
 
-	loss_say(loss, NULL, &sentence);
+	loss_describe(loss, NULL, &sentence);
 	if (sentence.len) {
 		report_paragraph(&report, 0, &sentence);
 		buf_add_char(out, '\n');

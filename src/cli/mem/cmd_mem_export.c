@@ -68,10 +68,10 @@ static void print_written(const struct export_options *o, const struct export_su
 {
 	struct buf t = {0};
 
-	say(&t, "wrote {} of {} block{}", BYTES(sums->bytes), NUMBER(sums->blocks),
-	    TEXT(sums->blocks == 1 ? "" : "s"));
+	add_text(&t, "wrote {} of {} block{}", BYTES(sums->bytes), NUMBER(sums->blocks),
+		 TEXT(sums->blocks == 1 ? "" : "s"));
 	if (o->format == FORMAT_TORCH)
-		say(&t, " and {} events", NUMBER(sums->events));
+		add_text(&t, " and {} events", NUMBER(sums->events));
 	buf_add_str(&t, " to ");
 	for (const char *line = buf_str(files); *line;) {
 		size_t n = strcspn(line, "\n");

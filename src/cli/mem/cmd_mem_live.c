@@ -42,20 +42,21 @@ struct live_run {
 	bool screen, more; /* there is more to read at once */
 };
 
-static struct live_look look_of(const struct live_run *r)
+static struct live_display display_of(const struct live_run *r)
 {
 	unsigned rows, width = terminal_columns(STDOUT_FILENO, &rows);
 	const char *none = getenv("NO_COLOR");
 
-	return (struct live_look){.width = width,
-				  .rows = r->screen && rows ? rows - 1 : 0,
-				  .top = r->o->top,
-				  .colours = width && !(none && *none) && screen_is_able()};
+	return (struct live_display){.width = width,
+				     .rows = r->screen && rows ? rows - 1 : 0,
+				     .top = r->o->top,
+				     .colours = width && !(none && *none) && screen_is_able()};
 }
 
 /* --- the screen --- */
 
-static void add_heading(const struct live_run *r, const struct live_look *look, struct buf *out)
+static void add_heading(const struct live_run *r, const struct live_display *display,
+			struct buf *out)
 {
 	char now[16];
 	time_t t = time(NULL);
@@ -72,14 +73,14 @@ static void add_heading(const struct live_run *r, const struct live_look *look, 
 		buf_addf(&line, ", sorted by %s%s", live_sort_names[r->list.sort],
 			 r->list.inverted ? ", inverted" : "");
 	buf_add_str(&line, "   q: end, h: help, v: view");
-	size_t fit = text_fit_columns(buf_str(&line), line.len, look->width, &columns);
+	size_t fit = text_fit_columns(buf_str(&line), line.len, display->width, &columns);
 	buf_addf(out, "%.*s\n", (int)fit, buf_str(&line));
 	buf_clear(&line);
 	if (r->list.paused)
 		buf_add_str(&line, "paused; ");
 	screen_filter_describe(&r->list.filter, &line);
 	if (line.len) {
-		fit = text_fit_columns(buf_str(&line), line.len - 2, look->width, &columns);
+		fit = text_fit_columns(buf_str(&line), line.len - 2, display->width, &columns);
 		buf_addf(out, "%.*s\n", (int)fit, buf_str(&line));
 	}
 	buf_release(&line);
@@ -95,21 +96,21 @@ static unsigned count_lines(const struct buf *text)
 }
 
 /* Sentences as long as the terminal is wide, one line each if there is little room. */
-static void add_words(struct live_run *r, const struct live_look *look, struct buf *out)
+static void add_words(struct live_run *r, const struct live_display *display, struct buf *out)
 {
 	struct buf words = {0};
 	unsigned columns;
 
-	live_say(r->live, &r->view, &words);
+	live_describe(r->live, &r->view, &words);
 	for (const char *line = buf_str(&words); *line;) {
 		size_t len = strcspn(line, "\n");
-		bool tight = look->rows && look->rows < 16;
-		size_t fit = text_fit_columns(line, len, look->width, &columns);
+		bool tight = display->rows && display->rows < 16;
+		size_t fit = text_fit_columns(line, len, display->width, &columns);
 
-		if (look->rows && !tight)
-			text_add_wrapped(out, line, len, look->width, "", "");
+		if (display->rows && !tight)
+			text_add_wrapped(out, line, len, display->width, "", "");
 		else {
-			buf_add(out, line, look->rows ? fit : len);
+			buf_add(out, line, display->rows ? fit : len);
 			buf_add_char(out, '\n');
 		}
 		line += len + (line[len] == '\n');
@@ -117,26 +118,26 @@ static void add_words(struct live_run *r, const struct live_look *look, struct b
 	buf_release(&words);
 }
 
-static void add_table(struct live_run *r, struct live_look *look, struct buf *out)
+static void add_table(struct live_run *r, struct live_display *display, struct buf *out)
 {
 	struct live_groups g;
 	char shown[80];
 
 	live_groups(r->live, &r->view, &g);
-	if (look->rows) {
+	if (display->rows) {
 		unsigned used = count_lines(out) + 1;
-		size_t room = look->rows > used + 1 ? look->rows - used - 1 : 1;
+		size_t room = display->rows > used + 1 ? display->rows - used - 1 : 1;
 
-		look->top = (unsigned)screen_list_fit(&r->list, g.n, room);
-		look->first = r->list.first;
+		display->top = (unsigned)screen_list_fit(&r->list, g.n, room);
+		display->first = r->list.first;
 	}
-	live_groups_text(&g, &r->view, look, out);
-	if (look->rows && g.n > look->top) {
-		snprintf(shown, sizeof(shown), "%zu to %zu of %zu", look->first + 1,
-			 look->first + look->top, g.n);
-		buf_addf(out, "%.*s\n", (int)look->width, shown);
-	} else if (!look->rows && g.n > look->top)
-		buf_addf(out, "and %zu more (--top)\n", g.n - look->top);
+	live_groups_text(&g, &r->view, display, out);
+	if (display->rows && g.n > display->top) {
+		snprintf(shown, sizeof(shown), "%zu to %zu of %zu", display->first + 1,
+			 display->first + display->top, g.n);
+		buf_addf(out, "%.*s\n", (int)display->width, shown);
+	} else if (!display->rows && g.n > display->top)
+		buf_addf(out, "and %zu more (--top)\n", g.n - display->top);
 	live_groups_release(&g);
 }
 
@@ -150,7 +151,7 @@ static void add_help(struct buf *out)
 		 screen_list_help);
 }
 
-static void add_text(struct live_run *r, struct live_look *look, struct buf *out)
+static void add_text(struct live_run *r, struct live_display *display, struct buf *out)
 {
 	struct buf courses = {0};
 
@@ -158,28 +159,29 @@ static void add_text(struct live_run *r, struct live_look *look, struct buf *out
 	r->view.inverted = r->list.inverted;
 	r->view.filter = r->list.filter.text;
 	if (r->screen)
-		add_heading(r, look, out);
+		add_heading(r, display, out);
 	if (r->list.help && r->screen) {
 		add_help(out);
 		return;
 	}
-	add_words(r, look, out);
-	live_courses_text(r->live, &r->view, look, &courses);
+	add_words(r, display, out);
+	live_courses_text(r->live, &r->view, display, &courses);
 	/* of a low terminal the table has the rest */
-	if (!look->rows || count_lines(out) + count_lines(&courses) + FEW_ROWS <= look->rows) {
-		if (!r->screen || look->rows > 20)
+	if (!display->rows ||
+	    count_lines(out) + count_lines(&courses) + FEW_ROWS <= display->rows) {
+		if (!r->screen || display->rows > 20)
 			buf_add_char(out, '\n');
 		buf_add(out, courses.data, courses.len);
-		if (!r->screen || look->rows > 20)
+		if (!r->screen || display->rows > 20)
 			buf_add_char(out, '\n');
 	}
 	buf_release(&courses);
-	add_table(r, look, out);
+	add_table(r, display, out);
 }
 
 static int show(struct live_run *r)
 {
-	struct live_look look = look_of(r);
+	struct live_display display = display_of(r);
 	struct buf out = {0};
 	int status = EXIT_DONE;
 
@@ -190,7 +192,7 @@ static int show(struct live_run *r)
 		return r->o->once ? command_print_json(r->cmd, o)
 				  : command_print_json_line(r->cmd, o);
 	}
-	add_text(r, &look, &out);
+	add_text(r, &display, &out);
 	if (r->screen)
 		status = screen_draw(&out) ? EXIT_DONE : EXIT_FAILED;
 	else

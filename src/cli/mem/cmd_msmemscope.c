@@ -85,7 +85,7 @@ static void security_notices(struct job *j)
 			path);
 }
 
-static void say_what(struct job *j)
+static void announce_recording(struct job *j)
 {
 	static const char *const events[] = {"alloc", "free", "launch", "access"};
 	const struct mem_config *c = &j->options.config;
@@ -169,7 +169,7 @@ static void warn_of_program(struct job *j)
 
 	j->options.config.program = kind;
 	j->options.config.machine =
-		launch_look_at_machine("/dev", getenv("LD_LIBRARY_PATH"), "/etc/ld.so.cache");
+		launch_inspect_machine("/dev", getenv("LD_LIBRARY_PATH"), "/etc/ld.so.cache");
 	keep_command(j);
 	if (kind == MEM_PROGRAM_STATIC)
 		args_notice(&j->args,
@@ -214,7 +214,7 @@ static int run_program(struct job *j)
 	if (terminal) {
 		security_notices(j);
 		command_notices(j->cmd, &j->args);
-		say_what(j);
+		announce_recording(j);
 	}
 	execvp(argv[0], argv);
 	return cannot_run(argv[0], -errno);

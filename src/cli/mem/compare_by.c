@@ -36,12 +36,12 @@ static void add_device(void *arg, uint32_t device, const struct groups *g)
 	difference_add(s->into, s->side, device, g);
 }
 
-static void say_losses(const struct analysis_run run[2], struct buf *out)
+static void describe_losses(const struct analysis_run run[2], struct buf *out)
 {
 	for (unsigned i = 0; i < 2; i++) {
 		if (out->len && loss_any(&run[i].loss))
 			buf_add_char(out, ' ');
-		loss_say(&run[i].loss, side_names[i], out);
+		loss_describe(&run[i].loss, side_names[i], out);
 	}
 }
 
@@ -51,7 +51,7 @@ static int print_json(const struct command *cmd, const struct compare_by *job,
 	json_t *o = json_object(), *lost = json_object();
 	struct buf t = {0};
 
-	say_losses(run, &t);
+	describe_losses(run, &t);
 	put_text(o, "incomplete", t.len ? buf_str(&t) : NULL);
 	for (unsigned i = 0; i < 2; i++)
 		json_object_set_new(lost, side_names[i], loss_value(&run[i].loss));
@@ -72,7 +72,7 @@ static int print_text(const struct command *cmd, const struct compare_by *job,
 	struct buf text = {0}, t = {0};
 	struct report r = report_begin(&style, &text);
 
-	say_losses(run, &t);
+	describe_losses(run, &t);
 	if (t.len) {
 		report_paragraph(&r, 0, &t);
 		buf_add_char(&text, '\n');

@@ -50,7 +50,7 @@ static int set_libraries(struct launch *l, struct err *err)
 	return r;
 }
 
-static void say_what(struct launch *l)
+static void announce_recording(struct launch *l)
 {
 	static const char *const words[] = {"memory", "kernels", "Python stacks", "counters"};
 	struct buf what = {0};
@@ -106,7 +106,7 @@ static int run_program(struct launch *l)
 	command_notices(l->cmd, &l->args);
 	if (r < 0)
 		return not_recorded(l, &err);
-	say_what(l);
+	announce_recording(l);
 	execvp(argv[0], argv);
 	r = err_sys(&err, -errno, "cannot run '%s'", argv[0]);
 	return command_fail(l->cmd, &err, r == -ENOENT ? EXIT_NOT_FOUND : EXIT_NOT_EXECUTABLE);

@@ -172,10 +172,10 @@ static void print_report(struct stack_session *s)
 	struct buf line = {0};
 
 	if (s->end == STACK_END_EMPTY)
-		stack_session_say(s, STACK_INFO, "no process was found for %.0f s",
-				  (double)s->o->empty_exit_ns / 1e9);
+		stack_session_notice(s, STACK_INFO, "no process was found for %.0f s",
+				     (double)s->o->empty_exit_ns / 1e9);
 	else if (end_words(s))
-		stack_session_say(s, STACK_INFO, "%s", end_words(s));
+		stack_session_notice(s, STACK_INFO, "%s", end_words(s));
 	buf_addf(&line, "%u process%s, %" PRIu64 " round%s in %.1f s, %" PRIu64 " stack%s",
 		 t->processes, t->processes == 1 ? "" : "es", t->rounds, t->rounds == 1 ? "" : "s",
 		 session_seconds(s), t->samples, t->samples == 1 ? "" : "s");
@@ -183,12 +183,12 @@ static void print_report(struct stack_session *s)
 	add_counts(&line, t, file_fields);
 	if (t->rounds)
 		buf_addf(&line, "; %.1f %% of one processor", 100 * t->cpu_s / session_seconds(s));
-	stack_session_say(s, STACK_INFO, "%s", buf_str(&line));
+	stack_session_notice(s, STACK_INFO, "%s", buf_str(&line));
 	buf_clear(&line);
 	buf_addf(&line, "wrote '%s' (", s->o->output);
 	add_bytes(&line, t->bytes);
 	buf_addf(&line, "); %s", t->samples ? viewers[s->o->format] : "no stacks are in it");
-	stack_session_say(s, STACK_INFO, "%s", buf_str(&line));
+	stack_session_notice(s, STACK_INFO, "%s", buf_str(&line));
 	buf_release(&line);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
  * sonde stack live: the functions that Python spends its time in, of all ranks, again and again. A
- * terminal shows the latest and listens to keys; a file or a pipe gets a block for each turn.
+ * terminal shows the latest and listens to keys; a file or a pipe gets a block for each interval.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -89,7 +89,7 @@ static void add_words(const struct live_run *r, const struct stack_live_table *t
 {
 	struct buf words = {0};
 
-	stack_live_say(t, &r->view, &words);
+	stack_live_describe(t, &r->view, &words);
 	for (const char *line = buf_str(&words); *line;) {
 		size_t len = strcspn(line, "\n");
 
@@ -112,7 +112,7 @@ static void add_row(const struct stack_live_table *t, const struct stack_live_ro
 	table_textf(table, "%.1f s", row->self_s);
 	table_textf(table, "%.1f s", row->total_s);
 	table_textf(table, "%u", row->processes);
-	text_add_sparkline(&cell, row->turns, t->nturns, 12, MILLION);
+	text_add_sparkline(&cell, row->intervals, t->nintervals, 12, MILLION);
 	table_cell(table, &cell);
 	buf_addf(&cell, "%s%s%s", row->name, row->via ? " > " : "", row->via ? row->via : "");
 	table_cell(table, &cell);
@@ -255,7 +255,7 @@ static bool is_over(const struct live_run *r, uint64_t end_ns)
 static int sample(struct live_run *r)
 {
 	const struct live_options *o = r->o;
-	uint64_t next_ns = clock_mono_ns(), turn_ns = next_ns + o->every_ns;
+	uint64_t next_ns = clock_mono_ns(), interval_ns = next_ns + o->every_ns;
 	uint64_t end_ns = o->stack.duration_ns ? next_ns + o->stack.duration_ns : 0;
 	int status = EXIT_DONE;
 	bool shown = false;
@@ -266,11 +266,11 @@ static int sample(struct live_run *r)
 		stack_live_round(r->live, r->sampler.targets);
 		next_ns += o->stack.interval_ns;
 		uint64_t now_ns = clock_mono_ns();
-		if (now_ns >= turn_ns && !r->list.paused) {
-			stack_live_turn(r->live, now_ns);
+		if (now_ns >= interval_ns && !r->list.paused) {
+			stack_live_end_interval(r->live, now_ns);
 			status = show(r);
 			shown = true;
-			turn_ns = now_ns + o->every_ns;
+			interval_ns = now_ns + o->every_ns;
 		}
 		if (next_ns < now_ns)
 			next_ns = now_ns; /* behind: no rounds are made up for */
@@ -279,7 +279,7 @@ static int sample(struct live_run *r)
 		targets_refresh(r->sampler.targets, false, NULL);
 	}
 	if (status == EXIT_DONE && !shown && !screen_must_end() && !r->quit) {
-		stack_live_turn(r->live, clock_mono_ns());
+		stack_live_end_interval(r->live, clock_mono_ns());
 		if (!r->screen)
 			status = show(r);
 	}
@@ -357,22 +357,22 @@ static const struct opt options[] = {
 		    "r."),
 	OPTION_FLAG("all-threads", AT(stack.all_threads),
 		    "All Python threads, not only MainThread."),
-	OPTION_CHOICE("sort", "COLUMN", stack_live_sort_names, AT(sort), "self",
-		      "Order of the table: self, total (of the newest turn), all-self, all-total "
-		      "(since the beginning) or name. Also the key s."),
+	OPTION_CHOICE(
+		"sort", "COLUMN", stack_live_sort_names, AT(sort), "self",
+		"Order of the table: self, total (of the newest interval), all-self, all-total "
+		"(since the beginning) or name. Also the key s."),
 	OPTION_TEXT("filter", "TEXT", AT(filter), NULL,
 		    "Only names with this text. Also the key /."),
 	COMMAND_TOP_OPTION(struct live_options, "Lines of the table, without a terminal."),
 	STACK_SECONDS("interval", AT(stack.interval_ns), "0.01",
 		      "Time between two looks at the stacks, also as 5ms.", .group = "When",
 		      .letters = "i", .min = 100),
-	STACK_SECONDS("every", AT(every_ns), "1", "How long a turn is, after which it is shown.",
-		      .min = 100000),
+	STACK_SECONDS("every", AT(every_ns), "1", "How often it is shown.", .min = 100000),
 	STACK_SECONDS("duration", AT(stack.duration_ns), "until the processes end, or Ctrl-C",
 		      "End after this time.", .letters = "d"),
-	OPTION_FLAG("once", AT(once), "Show one turn and end."),
+	OPTION_FLAG("once", AT(once), "Show one interval and end."),
 	OPTION_FLAG("json", AT(json),
-		    "Print JSON: with --once an object, else one in a line for each turn."),
+		    "Print JSON: with --once an object, else one in a line for each interval."),
 	OPT_END,
 };
 
@@ -386,7 +386,8 @@ static const struct args_example examples[] = {
 };
 static const struct args_section sections[] = {
 	{"WHAT IS SHOWN",
-	 "SELF: the part of the stacks of the newest turn in which the line, or the function, was "
+	 "SELF: the part of the stacks of the newest interval in which the line, or the function, "
+	 "was "
 	 "the innermost; TOTAL: in which it was anywhere. Times are seconds of threads since the "
 	 "beginning. IN: in how many processes. By line, the innermost line of the job's own code "
 	 "counts for what it calls in libraries, which is named behind '>'."},

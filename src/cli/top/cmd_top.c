@@ -81,7 +81,7 @@ static bool write_out(const struct top_run *t, const struct buf *out)
 	if (fwrite(out->data, 1, out->len, stdout) == out->len && fflush(stdout) == 0)
 		return true;
 	if (errno != EPIPE) /* the reader has closed the pipe on purpose */
-		ctl_say(t->c, "cannot write the output: %s", strerror(errno));
+		ctl_notice(t->c, "cannot write the output: %s", strerror(errno));
 	return false;
 }
 
@@ -169,7 +169,7 @@ static void freeze(struct top_run *t)
 		t->frozen.answers[i].err = t->answers[i].err;
 	}
 	top_model_make(m, &t->c->group, t->frozen.answers, shown_kinds(t->o));
-	m->is_mute = now->is_mute;
+	m->reports_nothing = now->reports_nothing;
 	m->ended = now->ended;
 	m->stopped = now->stopped;
 	m->starting = now->starting;
@@ -304,20 +304,20 @@ static void report_nothing(void *arg, const struct top_model *m)
 
 	top_text_nothing(m, t->c, &words);
 	if (words.len)
-		ctl_say(t->c, "%s", buf_str(&words));
+		ctl_notice(t->c, "%s", buf_str(&words));
 	buf_release(&words);
 }
 
 static void report_message(void *arg, const char *text)
 {
-	ctl_say(((const struct top_run *)arg)->c, "%s", text);
+	ctl_notice(((const struct top_run *)arg)->c, "%s", text);
 }
 
 /* Which hosts failed at the last poll. One says why, and what to do about it. */
 static int report_failures(const struct ctl *c, const struct top_follow *f, int status)
 {
 	if (c->hosts.n > 1 && !top_follow_anybody_answers(f)) {
-		ctl_say(c, "none of %zu hosts answers; %s", c->hosts.n, f->answers[0].err.text);
+		ctl_notice(c, "none of %zu hosts answers; %s", c->hosts.n, f->answers[0].err.text);
 		return EXIT_FAILED;
 	}
 	int failed = ctl_failures(c, f->answers);

@@ -18,10 +18,10 @@
 #define YELLOW "\033[33m"
 #define PLAIN "\033[0m"
 #define NAME_COLUMNS 60 /* of a kernel in a sentence */
-#define SAID 3 /* regressions in sentences; the others are counted */
+#define MAX_SHOWN 3 /* regressions in sentences; the others are counted */
 #define MANY_TIMES 10 /* percents say little from there on */
 #define NO_MORE 0.0005 /* that is no percent any more */
-#define WORTH_SAYING 0.02 /* of the time, that it was reported too late */
+#define WORTH_SHOWING 0.02 /* of the time, that it was reported too late */
 
 const char *top_duration(double ns, char out[16])
 {
@@ -111,7 +111,7 @@ static const char *es(unsigned n)
 	return n == 1 ? "" : "es";
 }
 
-static void say_nobody(const struct top_model *m, const struct ctl *c, struct buf *s)
+static void describe_no_processes(const struct top_model *m, const struct ctl *c, struct buf *s)
 {
 	if (!m->registered && m->others) {
 		buf_addf(s,
@@ -132,7 +132,7 @@ static void say_nobody(const struct top_model *m, const struct ctl *c, struct bu
 }
 
 /* A framework's own monitor, to which a report for us means nothing. */
-static void say_mute(const struct ctl *c, struct buf *s)
+static void describe_no_reports(const struct ctl *c, struct buf *s)
 {
 	buf_add_str(s, "The monitor is on, but no report has come: in these processes it is a "
 		       "framework's own, which sends none to this command. Its numbers are in the "
@@ -142,7 +142,7 @@ static void say_mute(const struct ctl *c, struct buf *s)
 		       "COMMAND' can be shown here.");
 }
 
-static void say_no_monitor(const struct top_model *m, const struct ctl *c, struct buf *s)
+static void describe_no_monitor(const struct top_model *m, const struct ctl *c, struct buf *s)
 {
 	if (m->starting && !m->tracing && m->refused) {
 		const char *why = json_string_value(json_object_get(m->refused, "why"));
@@ -175,13 +175,13 @@ void top_text_nothing(const struct top_model *m, const struct ctl *c, struct buf
 	if (add_ended(m, s) || (m->failed && !m->known))
 		return;
 	if (!m->known)
-		say_nobody(m, c, s);
-	else if (m->is_mute)
-		say_mute(c, s);
+		describe_no_processes(m, c, s);
+	else if (m->reports_nothing)
+		describe_no_reports(c, s);
 	else if (m->running)
 		buf_add_str(s, "The monitor is on; the first report is on its way.");
 	else
-		say_no_monitor(m, c, s);
+		describe_no_monitor(m, c, s);
 }
 
 /* The answer on its way: sentences are put together in `s`, and each becomes lines of `out`. */
@@ -202,8 +202,8 @@ static void end_sentence(struct answer *a, const char *colour)
 	buf_clear(&a->s);
 }
 
-__attribute__((format(printf, 3, 4))) static void say(struct answer *a, const char *colour,
-						      const char *fmt, ...)
+__attribute__((format(printf, 3, 4))) static void add_sentence(struct answer *a, const char *colour,
+							       const char *fmt, ...)
 {
 	char *text = NULL;
 	va_list args;
@@ -238,7 +238,7 @@ static double part_of(const struct top_part *p)
 	return p->time_s > 0 ? p->busy_s / p->time_s : 0;
 }
 
-static void say_parts(const struct part *parts, size_t n, struct buf *s)
+static void describe_parts(const struct part *parts, size_t n, struct buf *s)
 {
 	const char *between = ": ";
 	char text[16];
@@ -258,7 +258,7 @@ static void say_parts(const struct part *parts, size_t n, struct buf *s)
 	buf_add_char(s, '.');
 }
 
-static void say_busy(struct answer *a)
+static void describe_busy(struct answer *a)
 {
 	const struct top_model *m = a->m;
 	const struct part parts[] = {
@@ -278,7 +278,7 @@ static void say_busy(struct answer *a)
 			 text);
 	else
 		buf_addf(&a->s, "Devices are busy %s of the time", text);
-	say_parts(parts, sizeof(parts) / sizeof(parts[0]), &a->s);
+	describe_parts(parts, sizeof(parts) / sizeof(parts[0]), &a->s);
 	if (m->nlines && m->time_ns > 0 && m->lines[0].on_device) {
 		buf_add_char(&a->s, ' ');
 		add_name(&a->s, m->lines[0].name, a->d);
@@ -288,7 +288,7 @@ static void say_busy(struct answer *a)
 	end_sentence(a, BOLD);
 }
 
-static void say_slowest(struct answer *a)
+static void describe_slowest(struct answer *a)
 {
 	const struct toplist_slowest *slow = &a->m->slowest;
 	char ratio[16], behind[16];
@@ -307,7 +307,7 @@ static void say_slowest(struct answer *a)
 		buf_addf(&a->s, "): the others wait %s of the time for it", ratio);
 	if (slow->behind_ns)
 		buf_addf(&a->s, ", %s a step", top_duration((double)slow->behind_ns, behind));
-	say(a, YELLOW, ".");
+	add_sentence(a, YELLOW, ".");
 }
 
 static double slower_by(const json_t *r)
@@ -336,7 +336,7 @@ static bool is_same(const json_t *a, const json_t *b)
 /* It is reported until the daemon is sure that it is over, and meanwhile it may be as usual.
  * `more`: other ranks of which the same is true. Waiting longer is no fault of the rank, and no
  * alarm. */
-static void say_regression(struct answer *a, const json_t *r, size_t more)
+static void describe_regression(struct answer *a, const json_t *r, size_t more)
 {
 	double mean = json_number_value(json_object_get(r, "mean_ns")), slower = slower_by(r);
 	const json_t *rank = json_object_get(r, "rank");
@@ -365,12 +365,12 @@ static void say_regression(struct answer *a, const json_t *r, size_t more)
 		buf_addf(&a->s, " again, as usual; it %s since ",
 			 waits ? "waited longer" : "was slower");
 	buf_add_str(&a->s, clock_of(json_integer_value(json_object_get(r, "since")), since));
-	say(a, slower > 0 && !waits ? RED : NULL, "%s.",
-	    slower > 0 && waits ? "; the time it waits for other ranks is in it" : "");
+	add_sentence(a, slower > 0 && !waits ? RED : NULL, "%s.",
+		     slower > 0 && waits ? "; the time it waits for other ranks is in it" : "");
 }
 
 /* One line for a kernel, whatever ranks it is slower on; the likely cause first. */
-static void say_slower(struct answer *a, const json_t *all, const char *more)
+static void describe_slower(struct answer *a, const json_t *all, const char *more)
 {
 	size_t n = json_array_size(all), kernels = 0;
 
@@ -381,14 +381,14 @@ static void say_slower(struct answer *a, const json_t *all, const char *more)
 		for (size_t k = 0; k < n; k++)
 			if (k != i && is_same(r, json_array_get(all, k)))
 				++*(k < i ? &before : &behind);
-		if (!before && kernels++ < SAID)
-			say_regression(a, r, behind);
+		if (!before && kernels++ < MAX_SHOWN)
+			describe_regression(a, r, behind);
 	}
-	if (kernels > SAID)
-		say(a, NULL, "%zu more %s.", kernels - SAID, more);
+	if (kernels > MAX_SHOWN)
+		add_sentence(a, NULL, "%zu more %s.", kernels - MAX_SHOWN, more);
 }
 
-static void say_losses(struct answer *a)
+static void describe_losses(struct answer *a)
 {
 	static const struct {
 		const char *one, *many, *what;
@@ -409,13 +409,13 @@ static void say_losses(struct answer *a)
 		double n = a->m->losses[i];
 
 		if (n > 0)
-			say(a, YELLOW, "%.0f %s %s.", n, n > 1 ? words[i].many : words[i].one,
-			    words[i].what);
+			add_sentence(a, YELLOW, "%.0f %s %s.", n,
+				     n > 1 ? words[i].many : words[i].one, words[i].what);
 	}
 }
 
 /* Kernels longer than an interval, or a source that reports late. */
-static void say_late(struct answer *a)
+static void describe_late(struct answer *a)
 {
 	double most = 0;
 	char part[16];
@@ -423,35 +423,39 @@ static void say_late(struct answer *a)
 	for (size_t i = 0; i < a->m->nprocesses; i++)
 		if (!a->m->processes[i].late && a->m->processes[i].reported_late > most)
 			most = a->m->processes[i].reported_late;
-	if (most >= WORTH_SAYING)
-		say(a, YELLOW,
-		    "Activities of up to %s of the time were reported too late for their interval: "
-		    "devices are busier than this says.",
-		    top_percent(most, part));
+	if (most >= WORTH_SHOWING)
+		add_sentence(a, YELLOW,
+			     "Activities of up to %s of the time were reported too late for their "
+			     "interval: "
+			     "devices are busier than this says.",
+			     top_percent(most, part));
 }
 
-static void say_rest(struct answer *a)
+static void describe_rest(struct answer *a)
 {
 	const struct top_model *m = a->m;
 	size_t late = m->nprocesses - count_fresh(m);
 
 	if (m->lost_monitor)
-		say(a, NULL,
-		    "The monitor runs by somebody else's request now: it is shown as it comes, and "
-		    "stays on when this ends.");
-	say_losses(a);
-	say_late(a);
+		add_sentence(a, NULL,
+			     "The monitor runs by somebody else's request now: it is shown as it "
+			     "comes, and "
+			     "stays on when this ends.");
+	describe_losses(a);
+	describe_late(a);
 	if (late)
-		say(a, YELLOW, "%zu of %zu processes do not report any more.", late, m->nprocesses);
+		add_sentence(a, YELLOW, "%zu of %zu processes do not report any more.", late,
+			     m->nprocesses);
 	if (m->paused)
-		say(a, NULL, "%u monitor%s paused for a trace by PyTorch's own profiler.",
-		    m->paused, m->paused == 1 ? " is" : "s are");
+		add_sentence(a, NULL, "%u monitor%s paused for a trace by PyTorch's own profiler.",
+			     m->paused, m->paused == 1 ? " is" : "s are");
 	if (m->several_jobs)
-		say(a, NULL,
-		    "Ranks come more than once: these are several jobs; --pids chooses one.");
+		add_sentence(
+			a, NULL,
+			"Ranks come more than once: these are several jobs; --pids chooses one.");
 	if (m->failed)
-		say(a, RED, "%u of %zu hosts did not answer: %.300s.", m->failed, a->c->hosts.n,
-		    m->why_failed);
+		add_sentence(a, RED, "%u of %zu hosts did not answer: %.300s.", m->failed,
+			     a->c->hosts.n, m->why_failed);
 }
 
 static bool collects_work(const struct top_model *m)
@@ -462,7 +466,7 @@ static bool collects_work(const struct top_model *m)
 	return false;
 }
 
-static void say_first(struct answer *a)
+static void describe_first(struct answer *a)
 {
 	if (!count_fresh(a->m)) {
 		top_text_nothing(a->m, a->c, &a->s);
@@ -472,13 +476,13 @@ static void say_first(struct answer *a)
 	}
 	if (add_ended(a->m, &a->s) || add_off(a->m, &a->s))
 		end_sentence(a, YELLOW);
-	say_busy(a);
+	describe_busy(a);
 	if (!a->m->nlines && collects_work(a->m)) {
-		say(a, YELLOW, "Nothing of what is collected ran in this interval.");
+		add_sentence(a, YELLOW, "Nothing of what is collected ran in this interval.");
 	} else if (!a->m->nlines) {
 		buf_add_str(&a->s, "No kernels are reported: the monitor runs with other kinds. '");
 		add_command(&a->s, a->c, "npu-monitor --mspti-activity-kind Kernel,Communication");
-		say(a, YELLOW, "' changes that.");
+		add_sentence(a, YELLOW, "' changes that.");
 	}
 }
 
@@ -487,10 +491,10 @@ void top_text_answer(const struct top_model *m, const struct ctl *c, const struc
 {
 	struct answer a = {.m = m, .c = c, .d = d, .out = out};
 
-	say_first(&a);
-	say_slowest(&a);
-	say_slower(&a, m->regressions, "have become slower");
-	say_slower(&a, m->waits, "wait longer");
-	say_rest(&a);
+	describe_first(&a);
+	describe_slowest(&a);
+	describe_slower(&a, m->regressions, "have become slower");
+	describe_slower(&a, m->waits, "wait longer");
+	describe_rest(&a);
 	buf_release(&a.s);
 }

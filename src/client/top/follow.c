@@ -5,7 +5,7 @@
 
 #define NS_PER_S 1000000000ull
 #define PATIENCE_S 20 /* for a first report, beyond two intervals */
-#define MUTE_S 6 /* the same for clients that may send none */
+#define NO_REPORT_S 6 /* the same for clients that may send none */
 #define OVER_S 4 /* that what has ended may begin anew, before it is reported to be over */
 #define LATE_S 2 /* that the last process is waited for, beyond two intervals */
 #define POLL_NS (NS_PER_S / 4) /* how often a report that is awaited is polled */
@@ -72,14 +72,15 @@ static bool is_over(struct top_follow *f, const struct top_model *m, uint64_t no
 
 /* All that are monitored are clients of others, and none has reported for longer than one of ours
  * would take. */
-static bool is_mute(struct top_follow *f, const struct top_model *m, uint64_t now)
+static bool reports_nothing(struct top_follow *f, const struct top_model *m, uint64_t now)
 {
-	if (m->nprocesses || m->running > m->mute || !m->known)
-		f->mute_ns = 0;
-	else if (m->mute && !f->mute_ns)
-		f->mute_ns = now;
+	if (m->nprocesses || m->running > m->not_reporting || !m->known)
+		f->reports_nothing_since_ns = 0;
+	else if (m->not_reporting && !f->reports_nothing_since_ns)
+		f->reports_nothing_since_ns = now;
 	/* whether it is on is not known of such at every moment */
-	return f->mute_ns && now - f->mute_ns > (2 * f->o.interval_s + MUTE_S) * NS_PER_S;
+	return f->reports_nothing_since_ns &&
+	       now - f->reports_nothing_since_ns > (2 * f->o.interval_s + NO_REPORT_S) * NS_PER_S;
 }
 
 static enum top_end show_news(struct top_follow *f, const struct top_model *m)
@@ -101,7 +102,8 @@ static enum top_end show_news(struct top_follow *f, const struct top_model *m)
 	/* a caller that waits for so many reports, or the first of a monitor that is on, gets them,
 	 * or learns that none comes */
 	bool over = is_over(f, m, now), bounded = o->once || o->count;
-	bool hopeless = (!m->running && !m->paused && (o->no_start || !m->known)) || m->is_mute;
+	bool hopeless =
+		(!m->running && !m->paused && (o->no_start || !m->known)) || m->reports_nothing;
 	if ((over && bounded) || (!f->shown && (now > f->patience_ns || (hopeless && o->once))))
 		return TOP_NOTHING;
 	if (over && !f->over_reported)
@@ -120,7 +122,7 @@ static enum top_end handle_answers(struct top_follow *f)
 	top_monitor_drop_old(&f->monitor, f->answers);
 	top_model_make(m, f->g, f->answers, f->o.kinds);
 	top_monitor_describe(&f->monitor, f->answers, m);
-	m->is_mute = is_mute(f, m, clock_mono_ns());
+	m->reports_nothing = reports_nothing(f, m, clock_mono_ns());
 	enum top_end end = show_news(f, m);
 	if (end == TOP_NOTHING)
 		f->ops->report_nothing(f->arg, m);
@@ -170,7 +172,7 @@ static void begin_polling(struct top_follow *f)
 enum top_end top_follow_run(struct top_follow *f, struct err *err)
 {
 	enum top_end end = TOP_GO_ON;
-	uint64_t heard_ns = 0;
+	uint64_t reached_ns = 0;
 
 	begin_polling(f);
 	while (end == TOP_GO_ON && !f->ops->must_end()) {
@@ -180,11 +182,11 @@ enum top_end top_follow_run(struct top_follow *f, struct err *err)
 			return TOP_UNREACHABLE;
 		}
 		if (top_follow_anybody_answers(f)) {
-			if (!heard_ns && f->ops->reached)
+			if (!reached_ns && f->ops->reached)
 				f->ops->reached(f->arg);
-			heard_ns = clock_mono_ns();
-		} else if (!heard_ns ||
-			   (!f->o.live && clock_mono_ns() - heard_ns > PATIENCE_S * NS_PER_S)) {
+			reached_ns = clock_mono_ns();
+		} else if (!reached_ns ||
+			   (!f->o.live && clock_mono_ns() - reached_ns > PATIENCE_S * NS_PER_S)) {
 			return TOP_UNREACHABLE;
 		}
 		end = handle_answers(f);

@@ -57,7 +57,7 @@ struct top_follow {
 	bool empty; /* nothing is there to show yet: it is polled more often */
 	uint64_t over_ns; /* since then there has been nothing to show; 0: there is */
 	bool over_reported;
-	uint64_t mute_ns; /* since then only such are monitored as may send no reports; 0: not so */
+	uint64_t reports_nothing_since_ns; /* only clients that may send no reports; 0: not so */
 	unsigned shown;
 	uint64_t patience_ns; /* until then a first report is waited for */
 };

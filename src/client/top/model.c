@@ -255,7 +255,7 @@ static void add_host(struct maker *k, const struct client_group *g, size_t host,
 	m->known += (unsigned)get_number(reply, "known");
 	m->running += (unsigned)get_number(reply, "running");
 	m->paused += (unsigned)get_number(reply, "paused");
-	m->mute += (unsigned)get_number(reply, "mute");
+	m->not_reporting += (unsigned)get_number(reply, "mute");
 	m->tracing += (unsigned)get_number(reply, "tracing");
 	m->registered += (unsigned)get_number(reply, "registered");
 	m->others += (unsigned)client_count_others(reply);

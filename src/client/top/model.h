@@ -56,8 +56,9 @@ struct top_model {
 	double losses[TOPLIST_LOSSES]; /* of all processes */
 	struct toplist_slowest slowest; /* at: index in processes */
 	unsigned known, running, paused; /* processes that can be monitored, and are */
-	unsigned mute; /* whose monitor is on, and is none of ours: it may report to nobody here */
-	bool is_mute; /* for so long, and all of them, that no report will come */
+	unsigned
+		not_reporting; /* whose monitor is on, and is none of ours: it may report to nobody here */
+	bool reports_nothing; /* for so long, and all of them, that no report will come */
 	unsigned tracing; /* in which a trace is on, or waits */
 	unsigned registered; /* processes that can be monitored, whether asked for or not */
 	unsigned others; /* processes of other users, which are not shown */

@@ -38,7 +38,7 @@
 
 bool jobs_tracer_is_busy(const struct jobs_process *tracer, int64_t now_ms)
 {
-	return tracer && (tracer->heard & JOBS_HEARD_REQUEST) &&
+	return tracer && (tracer->received & JOBS_RECEIVED_REQUEST) &&
 	       !(tracer->mask & FABRIC_ACTIVITIES) && now_ms - tracer->last_ms < GONE_MS;
 }
 

@@ -26,7 +26,7 @@ static const char *reason_refused(const struct jobs_request *o, const struct hma
 
 	if (p->job_id != o->target.job_id)
 		return "belongs to another job";
-	if (!(p->heard & JOBS_HEARD_REQUEST))
+	if (!(p->received & JOBS_RECEIVED_REQUEST))
 		return "reports its state but does not ask for work itself";
 	if (!jobs_target_matches(&o->target, p))
 		return "neither it nor an ancestor is among the pids";
@@ -74,8 +74,8 @@ static void count_process(struct tally *t, const struct jobs_request *o,
 	if (p->job_id != o->target.job_id)
 		return;
 	t->in_job++;
-	t->only_report += !(p->heard & JOBS_HEARD_REQUEST);
-	bool other = p->heard & JOBS_HEARD_REQUEST && !jobs_request_understood(o, p) &&
+	t->only_report += !(p->received & JOBS_RECEIVED_REQUEST);
+	bool other = p->received & JOBS_RECEIVED_REQUEST && !jobs_request_understood(o, p) &&
 		     jobs_target_matches(&o->target, p);
 	t->other_kind += other;
 	t->guests += other && p->guest;

@@ -37,8 +37,8 @@ static void add_states(struct jobs_aggregate *a, const struct jobs_process *p, i
 	if (weight(monitor) > weight(a->monitor))
 		a->monitor = monitor;
 	a->recorded |= monitor == FABRIC_RUNNING && jobs_guest_is_recorded(p->guest);
-	a->monitor_reported = a->monitor_reported || p->heard & JOBS_HEARD_MONITOR;
-	if (!(p->heard & JOBS_HEARD_TRACE))
+	a->monitor_reported = a->monitor_reported || p->received & JOBS_RECEIVED_MONITOR;
+	if (!(p->received & JOBS_RECEIVED_TRACE))
 		return;
 	if (!a->leader || more > 0 || (more == 0 && leads(p, a->leader))) {
 		a->leader = p;
@@ -151,7 +151,7 @@ void jobs_by_user(const struct jobs *j, struct hmap *out)
 	for (struct jobs_cursor c = {0}; (p = jobs_next(j, &c));) {
 		struct jobs_aggregate a = jobs_of_user(out, p->uid);
 
-		if (!(p->heard & (JOBS_HEARD_TRACE | JOBS_HEARD_MONITOR)))
+		if (!(p->received & (JOBS_RECEIVED_TRACE | JOBS_RECEIVED_MONITOR)))
 			continue;
 		a.leader = p; /* the states count here, not who reported them last */
 		add_states(&a, p, next_trace(p), next_monitor(p, &stopped, now));

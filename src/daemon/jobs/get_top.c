@@ -213,7 +213,7 @@ static json_t *slowest_json(const struct reply *out, struct jobs_process *const 
 
 static bool can_be_monitored(const struct jobs_process *p)
 {
-	return p->top || p->guest || p->heard & JOBS_HEARD_MONITOR;
+	return p->top || p->guest || p->received & JOBS_RECEIVED_MONITOR;
 }
 
 static bool is_selected(const struct jobs_process *p, const void *target)
@@ -249,7 +249,7 @@ static void count_registered(struct reply *out)
 /* Of a framework one process gets the request, and another reports its state. */
 static bool is_stop_pending(const struct reply *out, const struct jobs_process *p, int state)
 {
-	bool is_polled_for = !p->guest && !(p->heard & JOBS_HEARD_REQUEST);
+	bool is_polled_for = !p->guest && !(p->received & JOBS_RECEIVED_REQUEST);
 
 	return jobs_lease_stop_pending(p, out->lease, out->now_ms) ||
 	       (out->stopped_framework && is_polled_for && !p->switched && state == FABRIC_RUNNING);

@@ -94,7 +94,7 @@ void jobs_guest_free(struct jobs_guest *g)
 	free(g);
 }
 
-void jobs_guest_heard(struct jobs_guest *g, const struct jobs_address *from)
+void jobs_guest_polled(struct jobs_guest *g, const struct jobs_address *from)
 {
 	/* another socket may be another library */
 	if (g->address.len != from->len || memcmp(&g->address.address, &from->address, from->len))
@@ -151,9 +151,9 @@ struct jobs_process *jobs_guest_of(const struct jobs *j, const struct jobs_proce
 struct jobs_process *jobs_tracer_of(const struct jobs *j, const struct jobs_process *p)
 {
 	struct jobs_process *q = p->guest ? other_client(j, p, false) : NULL;
-	bool polls = q && q->heard & JOBS_HEARD_REQUEST;
+	bool polls = q && q->received & JOBS_RECEIVED_REQUEST;
 
-	return polls && !(q->heard & (JOBS_HEARD_TRACE | JOBS_HEARD_MONITOR)) ? q : NULL;
+	return polls && !(q->received & (JOBS_RECEIVED_TRACE | JOBS_RECEIVED_MONITOR)) ? q : NULL;
 }
 
 /* --- what it can --- */

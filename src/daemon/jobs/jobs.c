@@ -158,7 +158,7 @@ void jobs_process_forget(struct jobs *j, struct jobs_process *p)
 	forget_user(j, p->uid);
 	if (!jobs_count(&j->per_job, (uint64_t)p->job_id, -1))
 		j->counts.jobs--;
-	if (p->heard & JOBS_HEARD_CONTEXT)
+	if (p->received & JOBS_RECEIVED_CONTEXT)
 		jobs_count(&j->per_device, jobs_device_key(p), -1);
 	j->counts.processes--;
 	if (j->delivering == p)
@@ -227,7 +227,7 @@ static struct jobs_process *admit_process(struct jobs *j, const struct jobs_send
 		return NULL;
 	struct jobs_process *p = process_new(j, from, peer, job_id, pid);
 	if (!itself)
-		p->heard |= JOBS_FOR_ANOTHER;
+		p->received |= JOBS_FOR_ANOTHER;
 	return p;
 }
 
@@ -265,7 +265,7 @@ struct jobs_process *jobs_register(struct jobs *j, const struct jobs_sender *fro
 	if (p) {
 		p->last_ms = jobs_now_ms();
 		if (p->guest)
-			jobs_guest_heard(p->guest, from->guest);
+			jobs_guest_polled(p->guest, from->guest);
 		if (p->uid != from->uid)
 			change_user(j, p, from->uid);
 		return p;
@@ -289,7 +289,7 @@ static bool is_unseen_and_silent(const struct jobs_process *p, const void *now_m
 
 	if (!jobs_is_silent(p, *(const int64_t *)now_ms))
 		return false;
-	return !p->peer || ((p->heard & JOBS_FOR_ANOTHER) && !busy);
+	return !p->peer || ((p->received & JOBS_FOR_ANOTHER) && !busy);
 }
 
 static void sweep_facts(struct jobs *j, int64_t now_ms)

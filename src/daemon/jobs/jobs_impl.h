@@ -125,11 +125,11 @@ struct jobs_peer {
 	struct jobs_facts *facts; /* NULL: nobody asked of late */
 };
 
-enum jobs_heard {
-	JOBS_HEARD_CONTEXT = 1 << 0,
-	JOBS_HEARD_REQUEST = 1 << 1, /* it polls: only such a process can be given a config */
-	JOBS_HEARD_TRACE = 1 << 2,
-	JOBS_HEARD_MONITOR = 1 << 3,
+enum jobs_received {
+	JOBS_RECEIVED_CONTEXT = 1 << 0,
+	JOBS_RECEIVED_REQUEST = 1 << 1, /* it polls: only such a process can be given a config */
+	JOBS_RECEIVED_TRACE = 1 << 2,
+	JOBS_RECEIVED_MONITOR = 1 << 3,
 	JOBS_FOR_ANOTHER = 1 << 4, /* the sender is not the process that the message is about */
 };
 
@@ -203,7 +203,7 @@ struct jobs_process {
 	uint32_t uid;
 	int8_t trace, monitor; /* enum fabric_state or JOBS_STATE_UNKNOWN */
 	uint8_t npids;
-	uint8_t heard; /* enum jobs_heard, and JOBS_FOR_ANOTHER */
+	uint8_t received; /* enum jobs_received, and JOBS_FOR_ANOTHER */
 	uint8_t mask; /* enum fabric_mask of its last request */
 	bool switched; /* the monitor, by a request that is known */
 	bool switched_off; /* by a request without a lease */
@@ -317,7 +317,7 @@ struct jobs_guest *jobs_guest_new(struct jobs_process *self, const struct jobs_a
 void jobs_guest_free(struct jobs_guest *g); /* g may be NULL */
 void jobs_expect_reply(struct jobs_process *p, const struct jobs_config *c); /* it gets this */
 /* It has sent from there now. */
-void jobs_guest_heard(struct jobs_guest *g, const struct jobs_address *from);
+void jobs_guest_polled(struct jobs_guest *g, const struct jobs_address *from);
 /* Something waits for it. p may be no guest. */
 void jobs_notify(const struct jobs *j, const struct jobs_process *p);
 /* The guest in the same process; the other client in the same process as a guest, the one that

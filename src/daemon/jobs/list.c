@@ -45,12 +45,13 @@ static void add_rank(json_t *o, const struct jobs_process *p, const struct jobs_
 		if (reported == RANK_ENV_UNKNOWN)
 			reported = reported_rank(guest);
 	}
-	bool told = reported != RANK_ENV_UNKNOWN;
-	rank = told ? reported : rank;
+	bool has_reported = reported != RANK_ENV_UNKNOWN;
+	rank = has_reported ? reported : rank;
 	json_object_set_new(o, "rank", rank != RANK_ENV_UNKNOWN ? json_integer(rank) : json_null());
 	json_object_set_new(o, "local_rank", rank_number(f, f ? f->local_rank : 0));
-	json_object_set_new(o, "rank_at_start",
-			    json_boolean(rank != RANK_ENV_UNKNOWN && broker_lives() && !told));
+	json_object_set_new(
+		o, "rank_at_start",
+		json_boolean(rank != RANK_ENV_UNKNOWN && broker_lives() && !has_reported));
 }
 
 /* A command line is shown to whom /proc would show it. */
@@ -156,8 +157,9 @@ struct row {
 /* Who reports steps: a framework, or the guest beside a client that does not. */
 static const struct jobs_process *status_source(const struct row *r)
 {
-	return r->guest && !(r->p->heard & (JOBS_HEARD_TRACE | JOBS_HEARD_MONITOR)) ? r->guest
-										    : r->p;
+	return r->guest && !(r->p->received & (JOBS_RECEIVED_TRACE | JOBS_RECEIVED_MONITOR))
+		       ? r->guest
+		       : r->p;
 }
 
 /* One word for what it does. */
@@ -171,7 +173,7 @@ static const char *summary_state(const struct row *r, int64_t now_ms)
 		return "Monitoring";
 	if (asks->pending || (r->guest && r->guest->pending))
 		return "Pending";
-	if ((asks->heard & JOBS_HEARD_REQUEST) && !(asks->mask & FABRIC_ACTIVITIES))
+	if ((asks->received & JOBS_RECEIVED_REQUEST) && !(asks->mask & FABRIC_ACTIVITIES))
 		return "Busy";
 	return jobs_is_silent(asks, now_ms) ? "Silent" : "Idle";
 }
@@ -180,7 +182,7 @@ static const char *client_of(const struct jobs_process *p)
 {
 	if (p->guest)
 		return "sonde";
-	if (p->heard & (JOBS_HEARD_CONTEXT | JOBS_HEARD_TRACE | JOBS_HEARD_MONITOR) ||
+	if (p->received & (JOBS_RECEIVED_CONTEXT | JOBS_RECEIVED_TRACE | JOBS_RECEIVED_MONITOR) ||
 	    !strcmp(p->endpoint, "home"))
 		return "npu";
 	return "kineto";
@@ -233,7 +235,7 @@ static json_t *describe_row(const struct row *r, const struct access_grant *who,
 		"{s:i,s:I,s:s,s:s,s:s,s:b,s:b,s:f,s:f,s:I,s:i,s:o,s:s,s:s}", "pid", p->pid,
 		"job_id", (json_int_t)p->job_id, "state", summary_state(r, now_ms), "client",
 		client_of(p), "endpoint", p->endpoint, "pending", pending, "polls",
-		!!(asks->heard & JOBS_HEARD_REQUEST), "last_seen_s",
+		!!(asks->received & JOBS_RECEIVED_REQUEST), "last_seen_s",
 		(double)(now_ms - last_ms) / 1000, "known_s", (double)(now_ms - p->first_ms) / 1000,
 		"uid", (json_int_t)p->uid, "current_step", source->current_step, "pids",
 		list_pids(asks->pids, asks->npids), "nputrace", jobs_state_name(source->trace),
@@ -262,7 +264,7 @@ static json_t *describe_row(const struct row *r, const struct access_grant *who,
 
 static bool is_polled_for(const struct jobs_process *p)
 {
-	return !(p->heard & JOBS_HEARD_REQUEST);
+	return !(p->received & JOBS_RECEIVED_REQUEST);
 }
 
 /* The row of the process for which this one asks; NULL if it asks for itself. */

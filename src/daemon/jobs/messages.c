@@ -16,9 +16,9 @@ int jobs_context(struct jobs *j, const struct jobs_sender *from, const struct fa
 
 	if (!p)
 		return code;
-	if (p->heard & JOBS_HEARD_CONTEXT)
+	if (p->received & JOBS_RECEIVED_CONTEXT)
 		jobs_count(&j->per_device, jobs_device_key(p), -1);
-	p->heard |= JOBS_HEARD_CONTEXT;
+	p->received |= JOBS_RECEIVED_CONTEXT;
 	p->device = c->gpu;
 	return (int)jobs_count(&j->per_device, jobs_device_key(p), 1);
 }
@@ -100,11 +100,11 @@ static const struct jobs_config *due_config(struct jobs *j, struct jobs_process 
 /* A guest takes requests from the first time that it polls; its states follow at once. */
 static void assume_idle(struct jobs_process *p)
 {
-	if (!(p->heard & JOBS_HEARD_TRACE))
+	if (!(p->received & JOBS_RECEIVED_TRACE))
 		p->trace = FABRIC_IDLE;
-	if (!(p->heard & JOBS_HEARD_MONITOR))
+	if (!(p->received & JOBS_RECEIVED_MONITOR))
 		p->monitor = FABRIC_IDLE;
-	p->heard |= JOBS_HEARD_TRACE | JOBS_HEARD_MONITOR;
+	p->received |= JOBS_RECEIVED_TRACE | JOBS_RECEIVED_MONITOR;
 }
 
 int jobs_poll(struct jobs *j, const struct jobs_sender *from, const struct fabric_request *r,
@@ -123,9 +123,9 @@ int jobs_poll(struct jobs *j, const struct jobs_sender *from, const struct fabri
 	if (!p)
 		return code;
 	set_pids(j, p, r->pids, npids);
-	if (p->guest && !(p->heard & JOBS_HEARD_REQUEST))
+	if (p->guest && !(p->received & JOBS_RECEIVED_REQUEST))
 		assume_idle(p);
-	p->heard |= JOBS_HEARD_REQUEST;
+	p->received |= JOBS_RECEIVED_REQUEST;
 	p->mask = (uint8_t)(r->mask & (FABRIC_EVENTS | FABRIC_ACTIVITIES));
 	jobs_arbiter_polled(j, p);
 	const struct jobs_config *due = due_config(j, p);
@@ -177,7 +177,7 @@ static void set_monitor(const struct jobs *j, struct jobs_process *p, int8_t sta
 	    jobs_monitor_state(p, p->last_ms) != FABRIC_RUNNING)
 		p->monitor_until_ms = j->monitor_ms ? p->last_ms + j->monitor_ms : 0;
 	p->monitor = state;
-	p->heard |= JOBS_HEARD_MONITOR;
+	p->received |= JOBS_RECEIVED_MONITOR;
 }
 
 void jobs_status(struct jobs *j, const struct jobs_sender *from, enum fabric_kind kind,
@@ -205,5 +205,5 @@ void jobs_status(struct jobs *j, const struct jobs_sender *from, enum fabric_kin
 	p->current_step = s->current_step;
 	p->start_step = s->start_step;
 	p->stop_step = s->stop_step;
-	p->heard |= JOBS_HEARD_TRACE;
+	p->received |= JOBS_RECEIVED_TRACE;
 }

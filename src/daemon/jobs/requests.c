@@ -132,7 +132,7 @@ bool jobs_target_names(const struct jobs_target *t, int32_t pid)
  * another one, but this is what npu-smi and nvidia-smi show. */
 static bool names_here(const struct jobs_target *t, const struct jobs_process *p)
 {
-	return p->peer && !(p->heard & JOBS_FOR_ANOTHER) && jobs_target_names(t, p->peer->pid);
+	return p->peer && !(p->received & JOBS_FOR_ANOTHER) && jobs_target_names(t, p->peer->pid);
 }
 
 bool jobs_target_has_job(const struct jobs_target *t, const struct jobs_process *p)
@@ -160,7 +160,7 @@ static uint64_t reporter_key(uint32_t uid, int32_t pid)
 /* Processes with a framework in them; a guest is none. */
 static void find_frameworks(const struct jobs *j, struct jobs_request *o)
 {
-	const unsigned reports = JOBS_HEARD_TRACE | JOBS_HEARD_MONITOR;
+	const unsigned reports = JOBS_RECEIVED_TRACE | JOBS_RECEIVED_MONITOR;
 	const struct jobs_process *p;
 
 	for (struct jobs_cursor c = {0}; (p = jobs_next(j, &c));) {
@@ -168,11 +168,11 @@ static void find_frameworks(const struct jobs *j, struct jobs_request *o)
 
 		if (p->guest)
 			continue;
-		if (p->heard & reports)
+		if (p->received & reports)
 			hmap_put(&o->reporters, who, 1);
 		if (jobs_is_silent(p, o->now_ms))
 			continue;
-		if (p->heard & (reports | JOBS_HEARD_CONTEXT) || !strcmp(p->endpoint, "home"))
+		if (p->received & (reports | JOBS_RECEIVED_CONTEXT) || !strcmp(p->endpoint, "home"))
 			hmap_put(&o->frameworks, who, 1);
 	}
 }
@@ -242,7 +242,8 @@ void jobs_request_release(struct jobs_request *o)
  */
 static bool is_npu_client(const struct jobs_request *o, const struct jobs_process *p)
 {
-	if (p->heard & (JOBS_HEARD_TRACE | JOBS_HEARD_MONITOR) || !strcmp(p->endpoint, "home"))
+	if (p->received & (JOBS_RECEIVED_TRACE | JOBS_RECEIVED_MONITOR) ||
+	    !strcmp(p->endpoint, "home"))
 		return true;
 	for (unsigned i = 0; i < p->npids; i++)
 		if (hmap_get(&o->reporters, reporter_key(p->uid, p->pids[i])) != HMAP_NONE)
@@ -264,14 +265,14 @@ bool jobs_request_understood(const struct jobs_request *o, const struct jobs_pro
 		return !is_npu_client(o, p);
 	if (o->by_time)
 		return false;
-	return is_npu_client(o, p) || p->heard & JOBS_HEARD_CONTEXT;
+	return is_npu_client(o, p) || p->received & JOBS_RECEIVED_CONTEXT;
 }
 
 bool jobs_request_wants(const struct jobs_process *p, const void *arg)
 {
 	const struct jobs_request *o = arg;
 
-	return (p->heard & JOBS_HEARD_REQUEST) && p->job_id == o->target.job_id &&
+	return (p->received & JOBS_RECEIVED_REQUEST) && p->job_id == o->target.job_id &&
 	       jobs_request_understood(o, p) && !jobs_is_silent(p, o->now_ms) &&
 	       jobs_target_matches(&o->target, p);
 }

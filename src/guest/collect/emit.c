@@ -86,7 +86,7 @@ void collect_alloc(const struct collect_block *b, const void *caller)
 		return;
 	}
 	if (unlikely(atomic_load_explicit(&work_follows_gradients, memory_order_relaxed)))
-		work_tell_gradient(b, caller);
+		work_emit_gradient(b, caller);
 	bool held = guest_hold(RING_PENDING_NOW);
 	uint64_t ns = guest_now();
 	put_alloc(b, 0, ns, guest_wants_stacks() ? guest_stack((uint64_t)caller) : 0);

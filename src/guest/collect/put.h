@@ -113,7 +113,7 @@ uint64_t activities_unwritten(const struct control_page *page, struct arena_head
 
 /* work.c: gradients are followed, for memory. */
 extern _Atomic bool work_follows_gradients;
-void work_tell_gradient(const struct collect_block *b, const void *caller);
+void work_emit_gradient(const struct collect_block *b, const void *caller);
 
 /* Rare, and often the last thing that a job does: worth more frames than usual. */
 static inline uint32_t oom_depth(uint32_t depth)

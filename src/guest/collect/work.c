@@ -23,13 +23,13 @@
 
 /* What this thread does, and what of it has been told. Static TLS is scarce. */
 static __thread struct {
-	uint64_t layer, told_layer;
+	uint64_t layer, sent_layer;
 	uint64_t sequence; /* at the last look */
-	uint64_t told_sequence; /* of a gradient; else 0 */
+	uint64_t sent_sequence; /* of a gradient; else 0 */
 	uint32_t line; /* 0: look for it */
-	uint32_t told_line;
+	uint32_t sent_line;
 	uint32_t epoch; /* in which it was told, and in which `line` means something */
-	uint8_t told_kind;
+	uint8_t sent_kind;
 } here __attribute__((tls_model("initial-exec")));
 
 static _Atomic bool is_on;
@@ -75,9 +75,9 @@ static void check_epoch(void)
 	if (here.epoch == guest_self.epoch)
 		return;
 	here.epoch = guest_self.epoch;
-	here.line = here.told_line = 0;
-	here.told_layer = here.told_sequence = 0;
-	here.told_kind = WORK_FORWARD;
+	here.line = here.sent_line = 0;
+	here.sent_layer = here.sent_sequence = 0;
+	here.sent_kind = WORK_FORWARD;
 }
 
 static void put_work(uint8_t kind, uint64_t sequence, uint32_t line, uint64_t wall_ns)
@@ -95,21 +95,21 @@ static void put_work(uint8_t kind, uint64_t sequence, uint32_t line, uint64_t wa
 		.kind = kind,
 	};
 	guest_publish(sizeof(*r));
-	here.told_kind = kind;
-	here.told_layer = r->layer;
-	here.told_line = line;
-	here.told_sequence = kind == WORK_BACKWARD ? sequence : 0;
+	here.sent_kind = kind;
+	here.sent_layer = r->layer;
+	here.sent_line = line;
+	here.sent_sequence = kind == WORK_BACKWARD ? sequence : 0;
 }
 
 /* since: the number of the first operation that belongs to it. */
-static void tell_forward(uint64_t since, uint64_t wall_ns)
+static void emit_forward(uint64_t since, uint64_t wall_ns)
 {
 	bool held = guest_hold(RING_PENDING_NOW);
 
 	check_epoch();
 	uint32_t line = here.line ? here.line : guest_python_users();
-	if (here.told_kind != WORK_FORWARD || here.told_layer != here.layer ||
-	    here.told_line != line)
+	if (here.sent_kind != WORK_FORWARD || here.sent_layer != here.layer ||
+	    here.sent_line != line)
 		put_work(WORK_FORWARD, since, line, wall_ns);
 	guest_unhold(held);
 }
@@ -132,7 +132,7 @@ static int gradient_now(uint64_t *out)
 }
 
 /* False: no gradient is computed. */
-static bool tell_backward(uint64_t wall_ns)
+static bool emit_backward(uint64_t wall_ns)
 {
 	uint64_t sequence = 0;
 	int what = gradient_now(&sequence);
@@ -140,7 +140,7 @@ static bool tell_backward(uint64_t wall_ns)
 	if (what == NO_GRADIENT)
 		return false;
 	if (what == ADDING_ONE ||
-	    (here.told_kind == WORK_BACKWARD && here.told_sequence == sequence &&
+	    (here.sent_kind == WORK_BACKWARD && here.sent_sequence == sequence &&
 	     here.epoch == guest_epoch_now()))
 		return true;
 	bool held = guest_hold(RING_PENDING_NOW);
@@ -158,7 +158,7 @@ void collect_work(uint64_t layer, uint32_t line)
 	here.line = line;
 	here.sequence = sequence_now();
 	if (layer && line)
-		tell_forward(here.sequence, wall_clock());
+		emit_forward(here.sequence, wall_clock());
 }
 
 uint32_t collect_users_line(void)
@@ -178,8 +178,8 @@ void collect_work_launch(uint64_t wall_ns)
 		return;
 	uint64_t since = here.sequence;
 	here.sequence = sequence_now();
-	if (here.layer || !tell_backward(wall_ns))
-		tell_forward(since ? since : here.sequence, wall_ns);
+	if (here.layer || !emit_backward(wall_ns))
+		emit_forward(since ? since : here.sequence, wall_ns);
 }
 
 void collect_launch(uint64_t correlation, uint32_t tid, uint64_t wall_ns)
@@ -206,7 +206,7 @@ void collect_launch(uint64_t correlation, uint32_t tid, uint64_t wall_ns)
 _Atomic bool work_follows_gradients;
 
 static __thread struct {
-	uint64_t told; /* one more than the operation whose gradient is computed; 0: none is */
+	uint64_t sent; /* one more than the operation whose gradient is computed; 0: none is */
 	uint32_t epoch;
 	bool has_modules, asking;
 } gradient __attribute__((tls_model("initial-exec")));
@@ -257,7 +257,7 @@ static bool may_ask(const struct collect_block *b, const void *caller)
 }
 
 /* Before an allocation: whose gradient needs it, if that has changed. */
-void work_tell_gradient(const struct collect_block *b, const void *caller)
+void work_emit_gradient(const struct collect_block *b, const void *caller)
 {
 	uint64_t sequence = 0;
 
@@ -268,10 +268,10 @@ void work_tell_gradient(const struct collect_block *b, const void *caller)
 	gradient.asking = false;
 	uint64_t now = what == NO_GRADIENT ? 0 : sequence + 1;
 	if (gradient.epoch != guest_self.epoch)
-		gradient.told = 0;
-	if (what == ADDING_ONE || gradient.told == now)
+		gradient.sent = 0;
+	if (what == ADDING_ONE || gradient.sent == now)
 		return;
 	gradient.epoch = guest_self.epoch;
-	gradient.told = now;
+	gradient.sent = now;
 	put_layer(LAYER_GRADIENT, 0, now, 0);
 }

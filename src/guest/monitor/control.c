@@ -109,7 +109,7 @@ bool control_can_take(void)
 
 void control_send_status(void)
 {
-	static bool told; /* the daemon, that the monitor is that of `sonde record` */
+	static bool announced; /* the daemon, that the monitor is that of `sonde record` */
 	struct fabric_status trace = trace_status();
 	struct fabric_status monitor = {
 		.state = now.running && !now.paused ? FABRIC_RUNNING : FABRIC_IDLE,
@@ -121,9 +121,9 @@ void control_send_status(void)
 	if (thread_polls())
 		link_send_status("npuTraceStatus", &trace);
 	link_send_status("npuMonitorStatus", &monitor);
-	if (now.resident || told)
+	if (now.resident || announced)
 		send_capabilities(now.resident);
-	told = now.resident;
+	announced = now.resident;
 }
 
 static int refuse(char *why, size_t cap, int code, const char *a, const char *b, const char *c)
@@ -157,18 +157,18 @@ static int source_on(char *why, size_t cap)
 		return refuse(why, cap, -ENODEV, SOURCE_NONE, NULL, NULL);
 	attribute_switch(now.source, now.attribute);
 	int r = source_start(now.source, now.kinds);
-	const char *trouble = now.source->trouble();
+	const char *problem = now.source->problem();
 	if (r < 0) {
 		const char *name = now.source->name;
 		attribute_switch(now.source, false);
 		now.source = NULL;
 		return refuse(why, cap, r, name, " cannot be used: ",
-			      trouble[0] ? trouble
+			      problem[0] ? problem
 					 : "another profiler has it, or the device is not "
 					   "ready");
 	}
-	if (trouble[0])
-		print_notice(now.source->name, ": ", trouble, NULL);
+	if (problem[0])
+		print_notice(now.source->name, ": ", problem, NULL);
 	now.flush_ns = guest_now() + FLUSH_NS;
 	return 0;
 }
@@ -350,7 +350,7 @@ int control_start_resident(const char *text, size_t len)
 {
 	struct monitor_request o;
 	char why[256] = "";
-	static _Atomic bool said;
+	static _Atomic bool printed;
 
 	if (now.running || trace_is_on())
 		return -EBUSY;
@@ -359,7 +359,7 @@ int control_start_resident(const char *text, size_t len)
 	int r = monitor_request_read(text, len, &o) ? -EINVAL
 						    : start_window(&o, text, len, why, sizeof(why));
 	now.resident = r == 0;
-	if (r < 0 && why[0] && !atomic_exchange(&said, true))
+	if (r < 0 && why[0] && !atomic_exchange(&printed, true))
 		print_notice("kernels are not recorded: ", why, NULL, NULL);
 	return r;
 }
@@ -509,9 +509,9 @@ const struct guest_mover control_mover = {before_move, after_move};
  */
 uint64_t control_run_due(uint64_t now_ns)
 {
-	uint64_t next = trace_run_due(now_ns), looks = resident_run_due(now_ns);
+	uint64_t next = trace_run_due(now_ns), resident_ns = resident_run_due(now_ns);
 
-	next = looks < next ? looks : next;
+	next = resident_ns < next ? resident_ns : next;
 	check_recorder(now_ns);
 	note_gap(now_ns);
 	if (!now.running)

@@ -33,7 +33,7 @@
 static struct {
 	struct fork_safe_lock lock;
 	bool framework;
-	_Atomic bool poked;
+	_Atomic bool notified;
 	struct place daemon;
 	bool found; /* the daemon has answered from this place */
 	char data[300];
@@ -143,7 +143,7 @@ static bool take_message(const struct place *from, struct message *m)
 	if (m->type[0] && !may_send_requests(from, m->uid))
 		m->type = "";
 	if (!strcmp(m->type, FABRIC_POKE))
-		atomic_store(&self.poked, true);
+		atomic_store(&self.notified, true);
 	return true;
 }
 
@@ -250,7 +250,7 @@ static int take_late(char *out, size_t cap)
 int link_poll(bool free, char *out, size_t cap)
 {
 	fork_safe_lock_take(&self.lock);
-	atomic_store(&self.poked, false);
+	atomic_store(&self.notified, false);
 	int r = open_socket();
 	if (r == 0 && self.late_len) {
 		r = take_late(out, cap);
@@ -322,7 +322,7 @@ static void keep_late(const struct message *m)
 		return;
 	memcpy(self.late, m->payload, m->len);
 	self.late_len = m->len;
-	atomic_store(&self.poked, true);
+	atomic_store(&self.notified, true);
 }
 
 bool link_wait(uint32_t ms)
@@ -335,7 +335,7 @@ bool link_wait(uint32_t ms)
 		syscall(SYS_nanosleep, &t, NULL);
 		return false;
 	}
-	while (!atomic_load(&self.poked) && socket_wait(until)) {
+	while (!atomic_load(&self.notified) && socket_wait(until)) {
 		fork_safe_lock_take(&self.lock);
 		bool any = take_message(&self.daemon, &m);
 		if (any)
@@ -344,7 +344,7 @@ bool link_wait(uint32_t ms)
 		if (!any)
 			break;
 	}
-	return atomic_load(&self.poked);
+	return atomic_load(&self.notified);
 }
 
 const char *link_data_address(void)

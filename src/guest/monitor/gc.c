@@ -25,12 +25,12 @@ void monitor_on_gc(void (*fn)(void))
 	atomic_store(&listener, fn);
 }
 
-void monitor_gc_heard(bool on)
+void monitor_gc_subscribe(bool on)
 {
 	atomic_store(&listening_pid, on ? (uint32_t)getpid() : 0);
 }
 
-bool gc_is_heard(void)
+bool gc_is_subscribed(void)
 {
 	return atomic_load(&listening_pid) == (uint32_t)getpid();
 }

@@ -52,7 +52,7 @@ const char *monitor_source(void) MONITOR_EXPORTED(monitor_source);
 double monitor_gc_ms(void) MONITOR_EXPORTED(monitor_gc_ms);
 /* Called by our thread when that has changed; NULL: nobody. */
 void monitor_on_gc(void (*fn)(void)) MONITOR_EXPORTED(monitor_on_gc);
-void monitor_gc_heard(bool on) MONITOR_EXPORTED(monitor_gc_heard);
+void monitor_gc_subscribe(bool on) MONITOR_EXPORTED(monitor_gc_subscribe);
 /* One of them, by the thread that it held up; CLOCK_REALTIME. */
 void monitor_gc_pause(uint64_t start_ns, uint64_t end_ns) MONITOR_EXPORTED(monitor_gc_pause);
 

@@ -182,7 +182,7 @@ double trace_gc_ms(void);
 /* --- gc.c: Python's collector --- */
 
 void gc_wanted_changed(void);
-bool gc_is_heard(void); /* somebody reports its pauses */
+bool gc_is_subscribed(void); /* somebody reports its pauses */
 
 /* --- attribute.c: whose work devices execute --- */
 

@@ -68,7 +68,7 @@ static struct {
 	bool attribute; /* to modules and lines */
 	bool paused; /* another had the source, at some time */
 	double gc_ms; /* < 0: not asked for */
-	bool gc_heard; /* somebody listens */
+	bool gc_subscribed; /* somebody listens */
 	const struct activity_source *source;
 	_Atomic uint64_t begun_ns, last_ns, ended_ns; /* of steps */
 	uint64_t flush_ns;
@@ -173,8 +173,8 @@ static void warm_up(void)
 	pending_begin();
 	attribute_switch(t.source, t.attribute);
 	if (source_start(t.source, t.kinds) < 0) {
-		print_notice("nputrace: ", t.source->name, ": ", t.source->trouble());
-		window_note(t.window, "PROFILE_ACTIVITIES", t.source->trouble());
+		print_notice("nputrace: ", t.source->name, ": ", t.source->problem());
+		window_note(t.window, "PROFILE_ACTIVITIES", t.source->problem());
 	}
 	t.flush_ns = guest_now() + FLUSH_NS;
 	atomic_store(&t.warm, true);
@@ -192,7 +192,7 @@ static void arm_trace(const struct trace_request *o, int64_t current)
 	t.paused = t.stopped = false;
 	t.pid = (uint32_t)getpid();
 	t.gc_ms = o->gc_ms;
-	t.gc_heard = false;
+	t.gc_subscribed = false;
 	t.stacks = o->stack;
 	t.attribute = o->attribute;
 	atomic_store(&t.warm, false);
@@ -389,7 +389,7 @@ static void close_window(uint32_t wait_ms)
 {
 	note_others();
 	note_pending();
-	if (t.gc_ms >= 0 && !t.gc_heard)
+	if (t.gc_ms >= 0 && !t.gc_subscribed)
 		window_note(t.window, "PROFILE_GC_DETECT_THRESHOLD",
 			    collect_has_python()
 				    ? "the package sonde is not in the Python of this process"
@@ -536,8 +536,8 @@ static void check_python(void)
 {
 	if (t.stacks)
 		collect_set_ptrace_access(true);
-	if (!t.gc_heard && t.gc_ms >= 0 && phase_now() <= TRACE_RUNNING)
-		t.gc_heard = gc_is_heard();
+	if (!t.gc_subscribed && t.gc_ms >= 0 && phase_now() <= TRACE_RUNNING)
+		t.gc_subscribed = gc_is_subscribed();
 }
 
 /*

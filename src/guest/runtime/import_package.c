@@ -242,7 +242,7 @@ static bool is_true(void *object, const char *name)
 
 enum { MODULE_ABSENT, MODULE_HALF, MODULE_COMPLETE };
 
-static int look_at_module(const char *name)
+static int find_module(const char *name)
 {
 	void *modules = PySys_GetObject("modules");
 	void *module = modules ? PyDict_GetItemString(modules, name) : NULL;
@@ -257,7 +257,7 @@ static int look_at_module(const char *name)
 /* Until its module site is through, sys.path does not say yet what the program can import. */
 static bool is_starting(void)
 {
-	int site = look_at_module("site");
+	int site = find_module("site");
 
 	return site == MODULE_HALF ||
 	       (site == MODULE_ABSENT && !is_true(PySys_GetObject("flags"), "no_site"));
@@ -266,7 +266,7 @@ static bool is_starting(void)
 static bool has_framework(const struct wanted *w)
 {
 	for (unsigned i = 0; w->frameworks && w->frameworks[i]; i++)
-		if (look_at_module(w->frameworks[i]) != MODULE_ABSENT)
+		if (find_module(w->frameworks[i]) != MODULE_ABSENT)
 			return true;
 	return !w->frameworks;
 }

@@ -134,7 +134,7 @@ static void copy_closing(const struct control_page *p)
 }
 
 /* The recorder works on, but nobody waits any more: its words come too late for this process. */
-static void say_unfinished(const struct control_page *p)
+static void print_unfinished(const struct control_page *p)
 {
 	static const char before[] =
 		"[msmemscope] Info: the files are still being written; then read "
@@ -195,7 +195,7 @@ static void wait_for_files(void)
 			moved = now;
 		seen = progress;
 		if (now - moved > STALLED_NS || now - begin > WAIT_AT_MOST_NS) {
-			say_unfinished(p);
+			print_unfinished(p);
 			return;
 		}
 		if (guest_recorder_has_ended(p))

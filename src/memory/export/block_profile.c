@@ -127,7 +127,7 @@ static void add_values(struct block_profile *p, const struct block_pool *pool,
 
 	for (unsigned i = 0; i < frames->n; i++)
 		outermost_first[i] = frames->list[frames->n - 1 - i];
-	processes_say(p->base.processes, pool->process->pid, &process);
+	processes_describe(p->base.processes, pool->process->pid, &process);
 	if (d->device == DEV_HOST)
 		buf_addf(&place, "host memory, %s", type);
 	else

@@ -18,7 +18,7 @@ static bool is_meant(const struct input_choice *c, const struct process_facts *p
 
 /* --- who is in a recording --- */
 
-struct looking {
+struct process_search {
 	struct processes processes;
 	uint32_t *pid; /* of each process number */
 	size_t cap;
@@ -26,7 +26,7 @@ struct looking {
 
 static void on_proc(void *arg, const struct frame_proc *p)
 {
-	struct looking *l = arg;
+	struct process_search *l = arg;
 
 	if (p->proc >= MAX_PROCESSES)
 		return;
@@ -37,7 +37,7 @@ static void on_proc(void *arg, const struct frame_proc *p)
 
 static void on_record(void *arg, uint32_t proc, uint32_t tid, const struct rec *r)
 {
-	struct looking *l = arg;
+	struct process_search *l = arg;
 
 	(void)tid;
 	if (r->type == REC_PROCESS && proc < l->cap)
@@ -45,7 +45,7 @@ static void on_record(void *arg, uint32_t proc, uint32_t tid, const struct rec *
 }
 
 /* Nobody where the path is no recording. */
-static void look_for_processes(const char *path, struct looking *l)
+static void find_processes(const char *path, struct process_search *l)
 {
 	static const struct stream_ops ops = {.proc = on_proc, .record = on_record};
 	struct buf file = {0};
@@ -89,12 +89,12 @@ static int fail_nobody(const struct input_choice *c, const struct processes *ps,
 
 int input_choose(const char *path, struct input_choice *c, struct err *err)
 {
-	struct looking l = {0};
+	struct process_search l = {0};
 	int r = 0;
 
 	if (!c->pid && !c->by_rank)
 		return 0;
-	look_for_processes(path, &l);
+	find_processes(path, &l);
 	for (size_t i = 0; i < l.processes.n; i++)
 		if (is_meant(c, &l.processes.list[i]))
 			LIST_ADD(c->pids, c->n, c->cap, l.processes.list[i].pid);

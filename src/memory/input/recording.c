@@ -135,7 +135,7 @@ static void on_process(void *arg, uint32_t proc, const struct rec_process *r)
 }
 
 /* Whatever is asked, the answer is about the part that is left. */
-static void tell_dropped(const struct track *t, const char *file, struct pids *s)
+static void report_dropped(const struct track *t, const char *file, struct pids *s)
 {
 	struct dropped alone = {0};
 	struct dropped *d = s->sink->processes ? &s->sink->processes->dropped : &alone;
@@ -335,7 +335,7 @@ int input_read_recording(const char *file, const struct input_sink *sink, struct
 
 	int r = track_file_beside(t, file, sink->beside, &torn, err);
 	if (r == 0)
-		tell_dropped(t, file, &pids);
+		report_dropped(t, file, &pids);
 	if (r == 0 && torn)
 		input_note(sink,
 			   "The recording is cut off at its end: the job and its recorder were "

@@ -17,7 +17,7 @@
 #define PLAIN "\033[0m"
 #define NO_STACK "(no call stack)"
 #define PROCESS_LINES 6 /* at most, of courses of processes */
-#define WORTH_SAYING 20 /* growth by a part of this */
+#define WORTH_SHOWING 20 /* growth by a part of this */
 
 /* --- which courses a view is about --- */
 
@@ -73,51 +73,52 @@ static size_t count_processes(const struct live *l, bool ended)
 
 /* --- sentences --- */
 
-static void say_what(const struct live_course *c, struct buf *out)
+static void describe_device(const struct live_course *c, struct buf *out)
 {
 	words_device(out, c->device, false);
 }
 
-static void say_who(struct live *l, const struct live_view *v, bool ended, struct buf *out)
+static void describe_processes(struct live *l, const struct live_view *v, bool ended,
+			       struct buf *out)
 {
 	const struct processes *ps = live_processes(l);
 	struct buf who = {0};
 
 	if (v->by_pid) {
-		processes_say(ps, v->pid, &who);
+		processes_describe(ps, v->pid, &who);
 		who.data[0] = 'P';
-		say(out, "{} {}", TEXT(buf_str(&who)), TEXT(ended ? "held" : "holds"));
+		add_text(out, "{} {}", TEXT(buf_str(&who)), TEXT(ended ? "held" : "holds"));
 	} else {
 		size_t n = count_processes(l, ended);
-		say(out, "{} process{} {}", COUNT(n), TEXT(n == 1 ? "" : "es"),
-		    TEXT(ended	  ? "held"
-			 : n == 1 ? "holds"
-				  : "hold"));
+		add_text(out, "{} process{} {}", COUNT(n), TEXT(n == 1 ? "" : "es"),
+			 TEXT(ended    ? "held"
+			      : n == 1 ? "holds"
+				       : "hold"));
 	}
 	buf_release(&who);
 }
 
-static void say_held(struct live *l, const struct live_view *v, struct buf *out)
+static void describe_held(struct live *l, const struct live_view *v, struct buf *out)
 {
 	bool ended = live_state(l) != LIVE_RUNNING;
-	size_t n, said = 0;
+	size_t n, shown = 0;
 	const struct live_course **list = sorted_courses(l, &n);
 
-	say_who(l, v, ended, out);
+	describe_processes(l, v, ended, out);
 	for (size_t i = 0; i < n; i++) {
 		if (!is_of_view(list[i], v))
 			continue;
-		say(out, "{}{} of ", TEXT(said++ ? ", " : " "), BYTES(held_of(l, list[i])));
-		say_what(list[i], out);
-		say(out, " (at most {})", BYTES(list[i]->peak));
+		add_text(out, "{}{} of ", TEXT(shown++ ? ", " : " "), BYTES(held_of(l, list[i])));
+		describe_device(list[i], out);
+		add_text(out, " (at most {})", BYTES(list[i]->peak));
 	}
-	say(out, said ? "" : " nothing that was recorded");
-	say(out, ended ? " at the end.\n" : " now.\n");
+	add_text(out, shown ? "" : " nothing that was recorded");
+	add_text(out, ended ? " at the end.\n" : " now.\n");
 	free(list);
 }
 
 /* By how much it has changed in the newest quarter of the time, or half a minute. */
-static void say_growth(struct live *l, const struct live_view *v, struct buf *out)
+static void describe_growth(struct live *l, const struct live_view *v, struct buf *out)
 {
 	uint64_t bins[LIVE_BINS], first_ns, bin_ns = live_bin_ns(l, &first_ns);
 	size_t ncourses;
@@ -132,12 +133,12 @@ static void say_growth(struct live *l, const struct live_view *v, struct buf *ou
 		if (!back || n < 8)
 			continue;
 		uint64_t before = bins[n - 1 - back], now = bins[n - 1];
-		if (now <= before + before / WORTH_SAYING || now - before < 1u << 16)
+		if (now <= before + before / WORTH_SHOWING || now - before < 1u << 16)
 			continue;
 		struct buf what = {0};
 		words_device(&what, list[i]->device, true);
-		say(out, "{} grew by {} in the last {}.\n", TEXT(buf_str(&what)),
-		    BYTES(now - before), DURATION(back * bin_ns));
+		add_text(out, "{} grew by {} in the last {}.\n", TEXT(buf_str(&what)),
+			 BYTES(now - before), DURATION(back * bin_ns));
 		buf_release(&what);
 	}
 	free(list);
@@ -153,7 +154,7 @@ static bool has_python(struct live *l)
 	return false;
 }
 
-static void say_most(struct live *l, const struct live_view *v, struct buf *out)
+static void describe_most(struct live *l, const struct live_view *v, struct buf *out)
 {
 	struct live_view largest = {.by = v->by, .by_pid = v->by_pid, .pid = v->pid};
 	struct live_groups g;
@@ -161,9 +162,11 @@ static void say_most(struct live *l, const struct live_view *v, struct buf *out)
 	live_groups(l, &largest, &g);
 	if (g.n && g.list[0].held) {
 		/* A pool's blocks are not freed when the process gives the device back. */
-		say(out, "{} {}: {} of {}.\n", TEXT(g.list[0].name),
-		    TEXT(live_state(l) == LIVE_RUNNING ? "holds the most" : "had the most left"),
-		    HELD(g.list[0].held, g.list[0].held_blocks), TEXT(words_pool(g.list[0].pool)));
+		add_text(out, "{} {}: {} of {}.\n", TEXT(g.list[0].name),
+			 TEXT(live_state(l) == LIVE_RUNNING ? "holds the most"
+							    : "had the most left"),
+			 HELD(g.list[0].held, g.list[0].held_blocks),
+			 TEXT(words_pool(g.list[0].pool)));
 		if (!strcmp(g.list[0].name, NO_STACK)) {
 			words_stacks_hint(out, has_python(l));
 			buf_add_char(out, '\n');
@@ -172,32 +175,34 @@ static void say_most(struct live *l, const struct live_view *v, struct buf *out)
 	live_groups_release(&g);
 }
 
-static void say_state(struct live *l, struct buf *out)
+static void describe_state(struct live *l, struct buf *out)
 {
 	const struct dropped *d = &live_processes(l)->dropped;
 	struct loss loss = live_loss(l);
 	uint64_t at, size;
 
 	if (live_state(l) == LIVE_KILLED)
-		say(out, "Its recorder is gone and did not end it: 'sonde mem recover' brings back "
+		add_text(out,
+			 "Its recorder is gone and did not end it: 'sonde mem recover' brings back "
 			 "what is left in the buffers.\n");
-	loss_say(&loss, NULL, out);
+	loss_describe(&loss, NULL, out);
 	if (out->len && out->data[out->len - 1] != '\n')
 		buf_add_char(out, '\n');
 	if (d->yes)
-		say(out, "The oldest part was dropped (--max-size): what was allocated in it and "
+		add_text(out,
+			 "The oldest part was dropped (--max-size): what was allocated in it and "
 			 "freed since is in no number.\n");
 	live_progress(l, &at, &size);
 	if (size > at + (1u << 20) && live_state(l) == LIVE_RUNNING)
-		say(out, "Still reading: {} of {}.\n", BYTES(at), BYTES(size));
+		add_text(out, "Still reading: {} of {}.\n", BYTES(at), BYTES(size));
 }
 
-void live_say(struct live *l, const struct live_view *v, struct buf *out)
+void live_describe(struct live *l, const struct live_view *v, struct buf *out)
 {
-	say_held(l, v, out);
-	say_most(l, v, out);
-	say_growth(l, v, out);
-	say_state(l, out);
+	describe_held(l, v, out);
+	describe_most(l, v, out);
+	describe_growth(l, v, out);
+	describe_state(l, out);
 }
 
 /* --- courses --- */
@@ -270,25 +275,25 @@ static size_t count_busy(const struct live_course **list, size_t n)
 	return busy;
 }
 
-void live_courses_text(struct live *l, const struct live_view *v, const struct live_look *look,
-		       struct buf *out)
+void live_courses_text(struct live *l, const struct live_view *v,
+		       const struct live_display *display, struct buf *out)
 {
 	static const char *const titles[] = {"MEMORY", ">NOW", ">MOST", "OVER TIME", NULL};
 	static const char *const drop[] = {"MOST", NULL};
 	struct table t = {.titles = titles, .drop = drop, .least = 8};
-	unsigned columns = look->width ? look->width : 80, processes = 0, left_out = 0;
+	unsigned columns = display->width ? display->width : 80, processes = 0, left_out = 0;
 	size_t n;
 	const struct live_course **list = sorted_courses(l, &n);
 	bool one = count_busy(list, n) < 2;
 
-	t.before_titles = look->colours ? BOLD : NULL;
-	t.behind_titles = look->colours ? PLAIN : NULL;
+	t.before_titles = display->colours ? BOLD : NULL;
+	t.behind_titles = display->colours ? PLAIN : NULL;
 	columns = columns > 96 ? 60 : columns > 60 ? columns - 44 : 14;
 	for (size_t i = 0; i < n; i++) {
 		if (is_of_view(list[i], v)) {
 			add_course(l, list[i], highest(list, n, list[i]), columns, &t);
 		} else if (list[i]->of && !v->by_pid && !one && has_something(list[i])) {
-			if (look->rows && processes >= PROCESS_LINES)
+			if (display->rows && processes >= PROCESS_LINES)
 				left_out++;
 			else
 				add_course(l, list[i], highest(list, n, list[i]), columns, &t);
@@ -296,7 +301,7 @@ void live_courses_text(struct live *l, const struct live_view *v, const struct l
 		}
 	}
 	if (t.n)
-		table_print(&t, look->width, out);
+		table_print(&t, display->width, out);
 	if (left_out)
 		buf_addf(out, "  and %u more (Tab: one after the other)\n", left_out);
 	table_release(&t);
@@ -306,7 +311,7 @@ void live_courses_text(struct live *l, const struct live_view *v, const struct l
 /* --- groups --- */
 
 void live_groups_text(const struct live_groups *g, const struct live_view *v,
-		      const struct live_look *look, struct buf *out)
+		      const struct live_display *display, struct buf *out)
 {
 	static const char *const names[] = {"CALL SITE", "OWNER", "MODULE"};
 	const char *titles[] = {">HELD",  "",	  ">BLOCKS",	">ALLOCATED",
@@ -315,9 +320,9 @@ void live_groups_text(const struct live_groups *g, const struct live_view *v,
 	struct table t = {.titles = titles, .drop = drop, .least = 24};
 	struct buf cell = {0};
 
-	t.before_titles = look->colours ? BOLD : NULL;
-	t.behind_titles = look->colours ? PLAIN : NULL;
-	for (size_t i = look->first; i < g->n && i - look->first < look->top; i++) {
+	t.before_titles = display->colours ? BOLD : NULL;
+	t.behind_titles = display->colours ? PLAIN : NULL;
+	for (size_t i = display->first; i < g->n && i - display->first < display->top; i++) {
 		const struct live_group *one = &g->list[i];
 
 		words_bytes(&cell, one->held);
@@ -333,7 +338,7 @@ void live_groups_text(const struct live_groups *g, const struct live_view *v,
 		table_text(&t, words_pool(one->pool));
 		table_text(&t, one->name);
 	}
-	table_print(&t, look->width, out);
+	table_print(&t, display->width, out);
 	if (!g->n)
 		buf_addf(out, "%s\n",
 			 v->filter && *v->filter ? "Nothing here has that in its name."
@@ -414,7 +419,7 @@ json_t *live_json(struct live *l, const struct live_view *v, unsigned top)
 	size_t n;
 
 	const struct live_course **sorted = sorted_courses(l, &n);
-	live_say(l, v, &words);
+	live_describe(l, v, &words);
 	json_object_set_new(o, "answer", lines_value(&words));
 	put_text(o, "recording", live_path(l));
 	put_text(o, "state", states[live_state(l)]);

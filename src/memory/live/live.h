@@ -110,7 +110,7 @@ void live_groups_release(struct live_groups *g);
 
 /* --- answers (answer.c) --- */
 
-struct live_look {
+struct live_display {
 	unsigned width; /* of the terminal; 0: there is none */
 	unsigned rows; /* that there is room for; 0: for everything */
 	unsigned top; /* groups, at most */
@@ -119,12 +119,12 @@ struct live_look {
 };
 
 /* Sentences, each a line: what is held, from where, what is missing. */
-void live_say(struct live *l, const struct live_view *v, struct buf *out);
+void live_describe(struct live *l, const struct live_view *v, struct buf *out);
 /* Sentences, courses and groups. Returns how many of the `n` groups there was room for. */
-void live_courses_text(struct live *l, const struct live_view *v, const struct live_look *look,
-		       struct buf *out);
+void live_courses_text(struct live *l, const struct live_view *v,
+		       const struct live_display *display, struct buf *out);
 void live_groups_text(const struct live_groups *g, const struct live_view *v,
-		      const struct live_look *look, struct buf *out);
+		      const struct live_display *display, struct buf *out);
 /* An object with everything: docs/json.md. */
 json_t *live_json(struct live *l, const struct live_view *v, unsigned top);
 

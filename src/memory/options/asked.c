@@ -125,7 +125,7 @@ static const char *words_of_error(uint32_t error)
 	return NULL;
 }
 
-static void say_no_gpu(const struct mem_asked *a, struct buf *out)
+static void describe_no_gpu(const struct mem_asked *a, struct buf *out)
 {
 	const struct mem_gpu *g = &a->gpu;
 	const char *words = words_of_error(g->error);
@@ -145,7 +145,7 @@ static void say_no_gpu(const struct mem_asked *a, struct buf *out)
 }
 
 /* The machine, or the container, as the launcher found it. */
-static void say_machine(const struct mem_machine *m, struct buf *out)
+static void describe_machine(const struct mem_machine *m, struct buf *out)
 {
 	if (!m->cuda)
 		return;
@@ -166,14 +166,14 @@ static void say_machine(const struct mem_machine *m, struct buf *out)
 }
 
 /* Of a job that has used CUDA: whether that explains it. */
-static bool say_of_gpu(const struct mem_asked *a, struct buf *out)
+static bool describe_of_gpu(const struct mem_asked *a, struct buf *out)
 {
 	const struct mem_gpu *g = &a->gpu;
 
 	if (!g->known)
 		return false;
 	if (!g->works) {
-		say_no_gpu(a, out);
+		describe_no_gpu(a, out);
 		return false; /* nor has it used another device */
 	}
 	if (!g->followed) {
@@ -196,13 +196,13 @@ static bool say_of_gpu(const struct mem_asked *a, struct buf *out)
 }
 
 /* Neither an NPU nor a GPU that works, and nothing else was asked for. */
-static void say_no_device(const struct mem_asked *a, struct buf *out)
+static void describe_no_device(const struct mem_asked *a, struct buf *out)
 {
 	if (!a->gpu.known) {
 		buf_add_str(out,
 			    "The job used no memory of an NPU or GPU that can be recorded: no "
 			    "process of it has initialised one, or it was linked statically. ");
-		say_machine(&a->machine, out);
+		describe_machine(&a->machine, out);
 	}
 	buf_add_str(out, "Record the memory of the CPU with: ");
 	add_command(a, "--device=npu,cpu ", out);
@@ -229,8 +229,8 @@ void mem_asked_why_empty(const struct mem_asked *a, struct buf *out)
 	else if (a->steps)
 		buf_add_str(out, "Only some steps were asked for (--steps), and nothing happened "
 				 "in them: the job has to announce its steps, see docs/mem.md.");
-	else if (!say_of_gpu(a, out) && !a->host)
-		say_no_device(a, out);
+	else if (!describe_of_gpu(a, out) && !a->host)
+		describe_no_device(a, out);
 	else if (a->host)
 		buf_add_str(out, "No process allocated memory where it can be seen: a statically "
 				 "linked program cannot be recorded, nor one with an allocator of "

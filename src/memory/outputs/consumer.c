@@ -312,13 +312,13 @@ static void add_unrecorded(const struct report *r, unsigned long long n, struct 
 }
 
 /* `sonde record`, of a job without a device: the others tell what they have. */
-static void say_no_memory(const struct report *r, struct buf *text)
+static void describe_no_memory(const struct report *r, struct buf *text)
 {
 	if (atomic_load(&r->page->want) & WANT_ALLOC)
 		buf_add_str(text, "sonde record: no memory of a device was recorded: the job has "
 				  "used none. For memory of the host: sonde record --device=cpu\n");
 	if (text->len)
-		session_say(r->page, r->terminal, text, false);
+		session_add_line(r->page, r->terminal, text, false);
 	buf_release(text);
 }
 
@@ -368,13 +368,13 @@ static void report_close(struct report *r, const struct consumer_report *now,
 			 TAG "Warn: %s was deleted while the job ran: nothing is left of its "
 			     "recording\n",
 			 r->dir);
-		session_say(r->page, r->terminal, &text, true);
+		session_add_line(r->page, r->terminal, &text, true);
 		buf_release(&text);
 		return;
 	}
 	summarize(r, now, lost, unrecorded);
 	if (r->page->record.on && !now->events && !now->running && !lost && !rows && !unrecorded) {
-		say_no_memory(r, &text);
+		describe_no_memory(r, &text);
 		return;
 	}
 	buf_addf(&text, "%s%llu events recorded%s, ",
@@ -413,7 +413,7 @@ static void report_close(struct report *r, const struct consumer_report *now,
 	} else {
 		buf_addf(&text, "; read them with: sonde mem show %s\n", r->dir);
 	}
-	session_say(r->page, r->terminal, &text, lost || rows || unrecorded);
+	session_add_line(r->page, r->terminal, &text, lost || rows || unrecorded);
 	buf_release(&text);
 }
 

@@ -106,7 +106,7 @@ static void note_high(struct proc *p, uint64_t used)
 }
 
 /* A sample of memory belongs to the blocks of its time, which come a little later. */
-void alive_tell_usage(struct proc *p)
+void alive_emit_usage(struct proc *p)
 {
 	const struct rec_usage *u = &p->sampled;
 	uint64_t time_ns = u->head.time_ns, fading = 0;

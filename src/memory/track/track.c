@@ -102,7 +102,7 @@ static void track_record(void *arg, uint32_t number, uint32_t tid, const struct 
 		return;
 	bool by_recorder = is_by_recorder(r);
 	if (r->time_ns > p->sampled.head.time_ns && !by_recorder)
-		alive_tell_usage(p);
+		alive_emit_usage(p);
 	if (r->time_ns > p->last_ns && !by_recorder && !rec_is_inside_event(r))
 		p->last_ns = r->time_ns;
 	if (!alive_has_room(p, r) || !budget_allows(p, r))
@@ -159,7 +159,7 @@ static void track_record(void *arg, uint32_t number, uint32_t tid, const struct 
 		device_record(p, (const struct rec_device *)r);
 		break;
 	case REC_USAGE:
-		alive_tell_usage(p);
+		alive_emit_usage(p);
 		if (p->track->sink.usage)
 			p->sampled = *(const struct rec_usage *)r;
 		break;
@@ -284,7 +284,7 @@ static void track_proc_end(void *arg, const struct frame_proc_end *e)
 
 	if (!p)
 		return;
-	alive_tell_usage(p);
+	alive_emit_usage(p);
 	uint64_t end_ns = p->tracing && e->time_ns > p->last_ns ? e->time_ns : p->last_ns + 1;
 	window_list(p, &live);
 	for (size_t i = 0; i < live.n; i++)

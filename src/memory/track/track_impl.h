@@ -413,7 +413,7 @@ void alive_set_pool(struct proc *p, const struct rec_heap *r);
 /* False: the record is of more devices than there are, and counted as refused. */
 bool alive_has_room(struct proc *p, const struct rec *r);
 /* Passes the newest sample of the process on, now that the blocks of its time are known. */
-void alive_tell_usage(struct proc *p);
+void alive_emit_usage(struct proc *p);
 uint32_t physical_device(const struct proc *p, uint32_t device);
 
 #endif

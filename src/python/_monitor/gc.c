@@ -69,7 +69,7 @@ static void remove_callback(bool in_step)
 	if (at >= 0 && PyList_SetSlice(callbacks, at, at + 1, NULL) < 0)
 		PyErr_Clear();
 	listens = false;
-	monitor_gc_heard(false);
+	monitor_gc_subscribe(false);
 }
 
 void gc_settle(bool in_step)
@@ -82,7 +82,7 @@ void gc_settle(bool in_step)
 		remove_callback(in_step);
 	} else if (PyList_Append(callbacks, callback) == 0) {
 		listens = true;
-		monitor_gc_heard(true);
+		monitor_gc_subscribe(true);
 	} else {
 		PyErr_Clear();
 	}

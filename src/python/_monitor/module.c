@@ -54,7 +54,7 @@ static PyObject *poll(PyObject *self, PyObject *args)
 	return n < 0 ? PyLong_FromLong(n) : as_text(order, n);
 }
 
-static PyObject *tell_trace(PyObject *self, PyObject *args)
+static PyObject *report_trace(PyObject *self, PyObject *args)
 {
 	int state, current, start, stop;
 
@@ -186,7 +186,7 @@ static PyMethodDef methods[] = {
 	{"register", do_register, METH_VARARGS,
 	 "register(device) -> 0, or a negative errno: there is no daemon"},
 	{"poll", poll, METH_NOARGS, "poll() -> str: a request, '' if there is none; int: -errno"},
-	{"tell_trace", tell_trace, METH_VARARGS, "tell_trace(state, current, start, stop)"},
+	{"tell_trace", report_trace, METH_VARARGS, "tell_trace(state, current, start, stop)"},
 	{"end", end, METH_NOARGS, "end(): unregisters from the daemon, stops what runs"},
 	{"order", order, METH_VARARGS,
 	 "order(text) -> (0 or a negative errno, why): carries out a request of npu-monitor"},

@@ -78,7 +78,7 @@ static uint32_t line_of(const struct open_module *m)
 	return m->epoch == collect_epoch() ? m->line : 0;
 }
 
-static void tell_innermost(void)
+static void send_innermost(void)
 {
 	const struct open_module *m = open.n ? &open.at[open.n - 1] : NULL;
 
@@ -121,7 +121,7 @@ static PyObject *work_leave(PyObject *self, PyObject *module)
 		if (open.at[i - 1].object != module)
 			continue;
 		open.n = i - 1;
-		tell_innermost();
+		send_innermost();
 		break;
 	}
 	Py_RETURN_NONE;

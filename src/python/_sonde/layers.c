@@ -13,7 +13,7 @@ static void send_layer(uint8_t kind, struct layer *l, uint64_t addr, uint64_t by
 }
 
 /* False: nobody has told its path. */
-static PyObject *tell(uint8_t kind, PyObject *module)
+static PyObject *send_call(uint8_t kind, PyObject *module)
 {
 	struct layer *l = layer_find(module);
 
@@ -34,13 +34,13 @@ static PyObject *layers_leave(PyObject *self, PyObject *args)
 static PyObject *layer_enter(PyObject *self, PyObject *module)
 {
 	(void)self;
-	return tell(LAYER_ENTER, module);
+	return send_call(LAYER_ENTER, module);
 }
 
 static PyObject *layer_leave(PyObject *self, PyObject *module)
 {
 	(void)self;
-	return tell(LAYER_LEAVE, module);
+	return send_call(LAYER_LEAVE, module);
 }
 
 /* Of a parameter, its gradient or its state: a list of addresses, and one of bytes. */

@@ -150,41 +150,42 @@ static bool was_written(struct call *c, uint64_t addr)
 	return false;
 }
 
-static void emit_facts(struct call *c, const struct op_inspect *look, enum op_use use, bool output)
+static void emit_facts(struct call *c, const struct op_inspect *inspected, enum op_use use,
+		       bool output)
 {
 	static const uint8_t kinds[] = {[USE_READ] = ACCESS_READ,
 					[USE_WRITE] = ACCESS_WRITE,
 					[USE_UNKNOWN] = ACCESS_UNKNOWN};
 	struct collect_block b = {
-		.addr = look->addr,
-		.size_bytes = look->bytes,
-		.device = look->device,
-		.pool = look->pool,
+		.addr = inspected->addr,
+		.size_bytes = inspected->bytes,
+		.device = inspected->device,
+		.pool = inspected->pool,
 	};
 
-	if (c->want & WANT_ACCESS && !(use == USE_WRITE && was_written(c, look->addr)))
-		collect_access(&b, kinds[use], c->facts->text, look->text);
+	if (c->want & WANT_ACCESS && !(use == USE_WRITE && was_written(c, inspected->addr)))
+		collect_access(&b, kinds[use], c->facts->text, inspected->text);
 	if (output && c->want & WANT_WATCH && use == USE_WRITE)
-		collect_watch_output_on(c->facts->text, look->device, look->addr, look->bytes,
-					c->outputs++);
+		collect_watch_output_on(c->facts->text, inspected->device, inspected->addr,
+					inspected->bytes, c->outputs++);
 }
 
 static void emit_tensor(struct call *c, PyObject *tensor, enum op_type type, enum op_use use,
 			bool output)
 {
 	int place = !output && c->at < c->ntensors ? c->places[c->at++] : op_place(tensor, type);
-	struct op_inspect look;
+	struct op_inspect inspected;
 
 	if (place < 0 || (OP_DEVICE(place) == DEV_HOST && !(c->want & HOST)))
 		return;
 	bool wanted = use >= USE_READ && c->want & (WANT_ACCESS | WANT_WATCH);
 	bool block = OP_DEVICE(place) == DEV_HOST && op_storage_on();
-	if ((!wanted && !block) || !op_where(tensor, type, place, &look))
+	if ((!wanted && !block) || !op_where(tensor, type, place, &inspected))
 		return;
 	if (block)
-		op_storage_seen(tensor, look.start);
-	if (wanted && op_inspect(tensor, type, &look))
-		emit_facts(c, &look, use, output);
+		op_storage_seen(tensor, inspected.start);
+	if (wanted && op_inspect(tensor, type, &inspected))
+		emit_facts(c, &inspected, use, output);
 }
 
 /* Classes that override functions must not see that they are asked. */

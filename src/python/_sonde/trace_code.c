@@ -58,7 +58,7 @@ static const char *own_file(const char *path)
 	return NULL;
 }
 
-static bool is_mute(const char *file)
+static bool is_not_traced(const char *file)
 {
 	for (unsigned i = 0; i < MAX_MUTE; i++)
 		if (mute[i][0] && !strcmp(file, mute[i]))
@@ -122,7 +122,7 @@ static uint8_t kind_of(PyObject *object)
 		const char *own = own_file(path);
 
 		if (own)
-			kind = is_mute(own) ? CODE_MUTE : CODE_OURS;
+			kind = is_not_traced(own) ? CODE_MUTE : CODE_OURS;
 		else if (is_dispatch(path, PyBytes_AsString(name)))
 			kind = CODE_MUTE;
 		else if (ends_with(path, "/nn/modules/module.py") && module_call_code() == object)

@@ -189,17 +189,17 @@ static bool make_copy(const struct flight *f, const char *dir)
 	return good;
 }
 
-static void answer(struct flight *f)
+static void answer_request(struct flight *f)
 {
 	atomic_store(&f->page->record.freeze_done, f->answers);
 	syscall(SYS_futex, &f->page->record.freeze_done, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
 }
 
-static void say_failed(struct flight *f, const char *dir, const char *why)
+static void fail_copy(struct flight *f, const char *dir, const char *why)
 {
 	log_err("the newest part of the recording cannot be copied to %s%s%s", dir,
 		*why ? ": " : "", why);
-	answer(f);
+	answer_request(f);
 }
 
 /* A recorder before this one, or anybody in the job, may have made directories of such names. */
@@ -228,7 +228,7 @@ static void begin_copy(struct flight *f)
 	f->answers = atomic_load(&f->page->record.freeze_asked);
 	char *dir = make_dir(f, &err);
 	if (!dir) {
-		say_failed(f, f->dir, err.text);
+		fail_copy(f, f->dir, err.text);
 		return;
 	}
 	pid_t pid = fork_copy();
@@ -236,7 +236,7 @@ static void begin_copy(struct flight *f)
 		_exit(!make_copy(f, dir));
 	if (pid < 0) {
 		(void)fs_rmdir(dir, NULL);
-		say_failed(f, dir, "");
+		fail_copy(f, dir, "");
 	} else {
 		f->pid = pid;
 	}
@@ -251,10 +251,10 @@ static void end_copy(struct flight *f, int status)
 	if (WIFEXITED(status) && WEXITSTATUS(status) == 0) {
 		atomic_fetch_add(&f->page->record.frozen, 1);
 		log_info("the newest part of the recording was copied to %s", dir);
-		answer(f);
+		answer_request(f);
 	} else {
 		(void)fs_rmdir(dir, NULL);
-		say_failed(f, dir, "");
+		fail_copy(f, dir, "");
 	}
 	free(dir);
 }
@@ -332,7 +332,7 @@ static void report(void *state, const struct consumer_report *now)
 	buf_addf(&text,
 		 "sonde record: %u cop%s of what had just happened: %s/" SESSION_FROZEN "*\n", n,
 		 n == 1 ? "y" : "ies", f->dir);
-	session_say(f->page, f->terminal, &text, false);
+	session_add_line(f->page, f->terminal, &text, false);
 	buf_release(&text);
 }
 

@@ -41,7 +41,7 @@ struct rotate {
 	uint64_t base_bytes; /* of the newest base */
 	pid_t pid; /* of the copy, 0: there is none */
 	struct outcome *outcome;
-	bool said_failed, said_large;
+	bool logged_failure, logged_large;
 };
 
 void rotate_clean(const char *recording)
@@ -131,28 +131,28 @@ static void begin(struct rotate *r, uint64_t keep_from_ns)
 	}
 }
 
-static void say_failed(struct rotate *r, const struct err *err)
+static void log_failure(struct rotate *r, const struct err *err)
 {
-	if (!r->said_failed)
+	if (!r->logged_failure)
 		log_err("the oldest part of the recording cannot be dropped, so it grows past its "
 			"limit: %s",
 			err->text);
-	r->said_failed = true;
+	r->logged_failure = true;
 }
 
-static void say_dropped(struct rotate *r, uint64_t before)
+static void log_dropped(struct rotate *r, uint64_t before)
 {
 	uint64_t now = recording_bytes(r->out);
 
 	log_info("the oldest part of the recording was dropped: %llu of %llu bytes are left",
 		 (unsigned long long)now, (unsigned long long)before);
-	r->said_failed = false;
+	r->logged_failure = false;
 	bool large = r->limit && r->base_bytes > full_bytes(r) / 2;
-	if (large && !r->said_large)
+	if (large && !r->logged_large)
 		log_warn("what is alive in the job takes %llu bytes of the recording: it grows "
 			 "past its limit of %llu",
 			 (unsigned long long)r->base_bytes, (unsigned long long)r->limit);
-	r->said_large |= large;
+	r->logged_large |= large;
 }
 
 /* The copy is done: its file becomes the recording. */
@@ -171,13 +171,13 @@ static void end(struct rotate *r, int status)
 		o.result = recording_replace(r->out, r->path, r->next, r->done, &o.err);
 	if (o.result < 0) {
 		rotate_clean(r->path);
-		say_failed(r, &o.err);
+		log_failure(r, &o.err);
 		return;
 	}
 	r->base_bytes = o.base_bytes;
 	if (r->cut_ns)
 		set_time(r, r->cut_ns);
-	say_dropped(r, before);
+	log_dropped(r, before);
 	uint64_t least = r->base_bytes + full / 2; /* so that it is worth the work */
 	r->start_at = least > full ? least : full;
 }

@@ -31,7 +31,7 @@
 #define IMAGES_NS (200 * MS)
 #define FLUSH_WAIT_NS (500 * MS)
 #define FLUSHING_WAIT_NS (8000 * MS) /* a guest that asked for a flush waits a little longer */
-#define SAY_AGAIN_NS (60000 * MS) /* between two words of a disk that fails now and then */
+#define LOG_AGAIN_NS (60000 * MS) /* between two words of a disk that fails now and then */
 #define MAX_CONFIG_BYTES (1u << 20)
 #define START_SLACK_S 2 /* clocks are read in seconds */
 #define LOCK_WAIT_MS 30000 /* for a former recorder that is about to leave */
@@ -70,12 +70,12 @@ static int write_frame(struct recorder *rec, enum frame_type type, const void *p
 		atomic_store(&rec->page->write_errno, (uint32_t)-r);
 	if (r < 0 && !rec->failing) {
 		/* A disk on which now and then a frame fits would fill the log, too. */
-		rec->said = !rec->said_ns || now - rec->said_ns > SAY_AGAIN_NS;
-		rec->said_ns = rec->said ? now : rec->said_ns;
+		rec->logged = !rec->logged_ns || now - rec->logged_ns > LOG_AGAIN_NS;
+		rec->logged_ns = rec->logged ? now : rec->logged_ns;
 	}
-	if (r < 0 && !rec->failing && rec->said)
+	if (r < 0 && !rec->failing && rec->logged)
 		log_err("%s: events are counted, and lost, until it is possible again", err.text);
-	else if (r == 0 && rec->failing && rec->said)
+	else if (r == 0 && rec->failing && rec->logged)
 		log_warn("the recording can be written again; %llu events were lost so far",
 			 (unsigned long long)rec->dropped);
 	rec->failing = r < 0;

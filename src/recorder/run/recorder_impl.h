@@ -35,8 +35,8 @@ struct recorder {
 	struct buf
 		owed; /* frames that have to come before any other, see recorder_append_frame() */
 	bool failing; /* the last attempt to write to the recording was in vain */
-	bool said; /* … and the log has it */
-	uint64_t said_ns; /* when it was last said */
+	bool logged; /* … and the log has it */
+	uint64_t logged_ns; /* when it was last said */
 	struct consumer_losses losses; /* that the page has */
 	bool called; /* by a process of the job, not by a launcher */
 	bool monitor; /* see session.h */

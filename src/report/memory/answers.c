@@ -270,7 +270,7 @@ json_t *answers_notes(struct answers *a, struct pack *pack)
 	json_t *list = json_array();
 	struct buf text = {0};
 
-	loss_say(&a->loss, NULL, &text);
+	loss_describe(&a->loss, NULL, &text);
 	buf_add_char(&text, '\n');
 	dropped_text(&a->processes.dropped, &text);
 	buf_add_char(&text, '\n');

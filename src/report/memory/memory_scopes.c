@@ -26,7 +26,7 @@ static json_t *scope_json(struct memory_out *o, const struct picture_scope *s)
 	json_t *scope = json_object();
 	char name[16];
 
-	processes_say(p->base.processes, d->process->pid, &label);
+	processes_describe(p->base.processes, d->process->pid, &label);
 	put_number(scope, "pid", d->process->pid);
 	put_text(scope, "device", blocks_device_name(d->device, name));
 	json_object_set_new(scope, "rank",

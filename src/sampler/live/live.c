@@ -32,16 +32,16 @@ struct place {
 	uint8_t home; /* enum code_home, of a function */
 	uint32_t next; /* of the same hash; index + 1 */
 	uint64_t stamp; /* of the stack that counted it last: recursion counts once */
-	struct counts now, turn; /* since the last turn; of the newest one */
-	double self_s[MOMENTS], total_s[MOMENTS]; /* thread seconds of all turns */
-	uint32_t process_self, process_total; /* how many in the newest turn … */
+	struct counts now, interval; /* since the last interval; of the newest one */
+	double self_s[MOMENTS], total_s[MOMENTS]; /* thread seconds of all intervals */
+	uint32_t process_self, process_total; /* how many in the newest interval … */
 	uint64_t seen_self[SEEN_WORDS], seen_total[SEEN_WORDS]; /* … and which since: a bit each */
 	const char *via, *via_file; /* the call below it, as seen last */
 	int32_t via_line;
-	uint32_t course[LIVE_TURNS][MOMENTS]; /* totals; a ring */
+	uint32_t course[LIVE_INTERVALS][MOMENTS]; /* totals; a ring */
 };
 
-struct turn {
+struct interval {
 	uint64_t stacks[MOMENTS], missed, rounds;
 };
 
@@ -52,11 +52,12 @@ struct stack_live {
 	struct hmap by_hash;
 	bool crowded;
 	uint64_t stamp;
-	struct turn now, last;
-	uint32_t course[LIVE_TURNS][MOMENTS]; /* stacks; a ring */
-	unsigned turns; /* ever */
+	struct interval now, last;
+	uint32_t course[LIVE_INTERVALS][MOMENTS]; /* stacks; a ring */
+	unsigned intervals; /* ever */
 	unsigned processes; /* of the last round */
-	uint64_t begin_ns, turn_ns; /* when the present turn began; how long the newest was */
+	uint64_t begin_ns,
+		interval_ns; /* when the present interval began; how long the newest was */
 	uint64_t all_ns;
 };
 
@@ -196,9 +197,9 @@ void stack_live_round(struct stack_live *l, const struct targets *t)
 	}
 }
 
-void stack_live_turn(struct stack_live *l, uint64_t now_ns)
+void stack_live_end_interval(struct stack_live *l, uint64_t now_ns)
 {
-	unsigned at = l->turns++ % LIVE_TURNS;
+	unsigned at = l->intervals++ % LIVE_INTERVALS;
 	/* seconds of a thread: a stack stands for the time from a round to the next */
 	double thread_s =
 		l->now.rounds ? (double)(now_ns - l->begin_ns) / 1e9 / (double)l->now.rounds : 0;
@@ -211,7 +212,7 @@ void stack_live_turn(struct stack_live *l, uint64_t now_ns)
 			p->total_s[m] += p->now.total[m] * thread_s;
 			p->course[at][m] = p->now.total[m];
 		}
-		p->turn = p->now;
+		p->interval = p->now;
 		p->process_self = count_seen(p->seen_self);
 		p->process_total = count_seen(p->seen_total);
 		p->now = (struct counts){0};
@@ -219,9 +220,9 @@ void stack_live_turn(struct stack_live *l, uint64_t now_ns)
 	for (unsigned m = 0; m < MOMENTS; m++)
 		l->course[at][m] = (uint32_t)l->now.stacks[m];
 	l->last = l->now;
-	l->now = (struct turn){0};
-	l->turn_ns = now_ns - l->begin_ns;
-	l->all_ns += l->turn_ns;
+	l->now = (struct interval){0};
+	l->interval_ns = now_ns - l->begin_ns;
+	l->all_ns += l->interval_ns;
 	l->begin_ns = now_ns;
 }
 
@@ -271,21 +272,21 @@ static void fill_row(const struct stack_live *l, const struct place *p,
 		     const struct stack_live_view *v, const struct stack_live_table *t,
 		     struct stack_live_row *r)
 {
-	unsigned first = l->turns > LIVE_TURNS ? l->turns - LIVE_TURNS : 0;
+	unsigned first = l->intervals > LIVE_INTERVALS ? l->intervals - LIVE_INTERVALS : 0;
 
 	r->via = via_of(p);
-	r->self = share(SUM(p->turn.self, v->moments), t->stacks);
-	r->total = share(SUM(p->turn.total, v->moments), t->stacks);
+	r->self = share(SUM(p->interval.self, v->moments), t->stacks);
+	r->total = share(SUM(p->interval.total, v->moments), t->stacks);
 	r->self_s = SUM(p->self_s, v->moments);
 	r->total_s = SUM(p->total_s, v->moments);
 	r->processes = p->process_self ? p->process_self : p->process_total;
-	for (unsigned i = first; i < l->turns; i++) {
-		unsigned at = i % LIVE_TURNS;
+	for (unsigned i = first; i < l->intervals; i++) {
+		unsigned at = i % LIVE_INTERVALS;
 		uint64_t all = 0;
 
 		for (unsigned m = 0; m < MOMENTS; m++)
 			all += l->course[at][m];
-		r->turns[i - first] = all ? SUM(p->course[at], v->moments) * 1000000 / all : 0;
+		r->intervals[i - first] = all ? SUM(p->course[at], v->moments) * 1000000 / all : 0;
 	}
 }
 
@@ -320,7 +321,7 @@ void stack_live_table(struct stack_live *l, const struct stack_live_view *v,
 		      struct stack_live_table *out)
 {
 	const struct thread_moments all = {0}, gil = {.gil = true}, running = {.running = true};
-	const struct turn *t = &l->last;
+	const struct interval *t = &l->last;
 	struct buf name = {0};
 
 	*out = (struct stack_live_table){
@@ -329,9 +330,9 @@ void stack_live_table(struct stack_live *l, const struct stack_live_view *v,
 	out->gil = share(SUM(t->stacks, gil), out->stacks);
 	out->running = share(SUM(t->stacks, running), out->stacks);
 	out->missed = share(t->missed, out->stacks + t->missed);
-	out->turn_s = (double)l->turn_ns / 1e9;
+	out->interval_s = (double)l->interval_ns / 1e9;
 	out->all_s = (double)l->all_ns / 1e9;
-	out->nturns = l->turns < LIVE_TURNS ? l->turns : LIVE_TURNS;
+	out->nintervals = l->intervals < LIVE_INTERVALS ? l->intervals : LIVE_INTERVALS;
 	for (size_t i = 0; i < l->n; i++) {
 		const struct place *p = &l->list[i];
 
@@ -372,7 +373,7 @@ static const struct stack_live_row *most_self(const struct stack_live_table *t)
 	return most;
 }
 
-static void say_whole(const struct stack_live_table *t, struct buf *out)
+static void describe_whole(const struct stack_live_table *t, struct buf *out)
 {
 	buf_addf(
 		out,
@@ -383,21 +384,21 @@ static void say_whole(const struct stack_live_table *t, struct buf *out)
 	buf_add_str(out, ".\n");
 }
 
-void stack_live_say(const struct stack_live_table *t, const struct stack_live_view *v,
-		    struct buf *out)
+void stack_live_describe(const struct stack_live_table *t, const struct stack_live_view *v,
+			 struct buf *out)
 {
 	const struct stack_live_row *most = most_self(t);
 
-	say_whole(t, out);
+	describe_whole(t, out);
 	if (!t->stacks)
-		buf_add_str(out, "No stack was read in this turn.\n");
+		buf_add_str(out, "No stack was read in this interval.\n");
 	else if (most)
 		buf_addf(out, "Most time is in %s%s%s: %.0f %%, in %u of %u process%s.\n",
 			 most->name, most->via ? " > " : "", most->via ? most->via : "",
 			 most->self * 100, most->processes, t->processes,
 			 t->processes == 1 ? "" : "es");
 	else if (v->moments.gil || v->moments.running)
-		buf_addf(out, "No thread %s in this turn.\n",
+		buf_addf(out, "No thread %s in this interval.\n",
 			 v->moments.gil ? "had the GIL when it was looked at" : "ran");
 	if (t->crowded)
 		buf_addf(out, "Only the first %u functions and lines are counted.\n",
@@ -420,7 +421,7 @@ json_t *stack_live_json(const struct stack_live_table *t, const struct stack_liv
 	json_t *rows = json_array();
 	struct buf words = {0};
 
-	stack_live_say(t, v, &words);
+	stack_live_describe(t, v, &words);
 	for (size_t i = 0; i < t->n && i < top; i++)
 		json_array_append_new(rows, row_json(&t->list[i]));
 	json_t *o = json_pack(
@@ -428,7 +429,7 @@ json_t *stack_live_json(const struct stack_live_table *t, const struct stack_liv
 		buf_str(&words), "by", stack_live_by_names[v->by], "gil_only", v->moments.gil,
 		"running_only", v->moments.running, "processes", (int)t->processes, "stacks",
 		(json_int_t)t->stacks, "stacks_shown", (json_int_t)t->shown, "gil", t->gil,
-		"running", t->running, "missed", t->missed, "turn_s", t->turn_s, "seconds",
+		"running", t->running, "missed", t->missed, "turn_s", t->interval_s, "seconds",
 		t->all_s, "rows_total", (json_int_t)t->n, "rows", rows);
 	buf_release(&words);
 	return o;

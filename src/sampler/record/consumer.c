@@ -270,7 +270,7 @@ static void report(void *state, const struct consumer_report *now)
 		buf_addf(&text, "sonde record: nothing of the program was recorded into %s\n",
 			 s->dir);
 	summarize(s);
-	session_say(s->page, s->terminal, &text, false);
+	session_add_line(s->page, s->terminal, &text, false);
 	buf_release(&text);
 }
 

@@ -41,8 +41,8 @@ static void report_native(struct stack_session *s, struct follow *f, const struc
 			  const struct err *err)
 {
 	if (!f->native_reported)
-		stack_session_say(s, STACK_WARNING, "no native frames of process %d (%s): %s",
-				  (int)t->pid, t->label, err->text);
+		stack_session_notice(s, STACK_WARNING, "no native frames of process %d (%s): %s",
+				     (int)t->pid, t->label, err->text);
 	f->native_reported = true;
 }
 
@@ -54,9 +54,9 @@ static void begin_process(void *arg, struct target *t)
 
 	t->user = f;
 	s->totals.processes++;
-	stack_session_say(s, STACK_DETAIL, "sampling process %d: %s, Python %u.%u in %s",
-			  (int)t->pid, t->label, t->python->place.layout.version >> 24,
-			  t->python->place.layout.version >> 16 & 255, t->python->place.path);
+	stack_session_notice(s, STACK_DETAIL, "sampling process %d: %s, Python %u.%u in %s",
+			     (int)t->pid, t->label, t->python->place.layout.version >> 24,
+			     t->python->place.layout.version >> 16 & 255, t->python->place.path);
 	stack_output_new(s->output, t);
 	if (s->o->native && native_process_open(t->pid, &f->native, &err) < 0)
 		report_native(s, f, t, &err);
@@ -66,7 +66,7 @@ static void rename_process(void *arg, struct target *t)
 {
 	struct stack_session *s = arg;
 
-	stack_session_say(s, STACK_DETAIL, "process %d is %s", (int)t->pid, t->label);
+	stack_session_notice(s, STACK_DETAIL, "process %d is %s", (int)t->pid, t->label);
 	stack_output_renamed(s->output, t);
 }
 
@@ -76,8 +76,8 @@ static void end_process(void *arg, struct target *t)
 	struct follow *f = t->user;
 
 	if (s->end == STACK_END_NONE)
-		stack_session_say(s, STACK_DETAIL, "process %d has ended: %s", (int)t->pid,
-				  t->label);
+		stack_session_notice(s, STACK_DETAIL, "process %d has ended: %s", (int)t->pid,
+				     t->label);
 	if (t->python)
 		add_counts(&s->totals, f, t->python);
 	stack_output_gone(s->output, t, s->end_ns ? s->end_ns : clock_mono_ns());
@@ -108,9 +108,10 @@ static void report_refused(struct stack_session *s)
 			s->totals.refused++;
 		/* Of those that rules found, many are no Python processes at all. */
 		bool hint = asked && t->err.code == -ENOEXEC && !s->o->children;
-		stack_session_say(s, asked || t->err.code == -EPERM ? STACK_WARNING : STACK_DETAIL,
-				  "%s%s", t->err.text,
-				  hint ? "; --children samples the processes that it started" : "");
+		stack_session_notice(
+			s, asked || t->err.code == -EPERM ? STACK_WARNING : STACK_DETAIL, "%s%s",
+			t->err.text,
+			hint ? "; --children samples the processes that it started" : "");
 	}
 }
 
@@ -209,7 +210,7 @@ static void report_sources(struct stack_session *s)
 	if (!strcmp(sources, s->found_by))
 		return;
 	snprintf(s->found_by, sizeof(s->found_by), "%s", sources);
-	stack_session_say(s, STACK_INFO, "searched: %s", sources);
+	stack_session_notice(s, STACK_INFO, "searched: %s", sources);
 }
 
 void stack_processes_refresh(struct stack_session *s, bool now)
@@ -219,7 +220,7 @@ void stack_processes_refresh(struct stack_session *s, bool now)
 
 	if (targets_refresh(s->targets, now, &err) < 0 && strcmp(err.text, s->search_err.text)) {
 		s->search_err = err;
-		stack_session_say(s, STACK_WARNING, "cannot search for processes: %s", err.text);
+		stack_session_notice(s, STACK_WARNING, "cannot search for processes: %s", err.text);
 	}
 	stack_stage_done(s, STAGE_DISCOVER, at);
 	if (s->o->debug_discovery)
@@ -234,23 +235,23 @@ static void report_discovery(struct stack_session *s)
 	struct err err = {0};
 
 	if (discover(&s->rules, &found, &err) < 0)
-		stack_session_say(s, STACK_WARNING, "cannot search for processes: %s", err.text);
+		stack_session_notice(s, STACK_WARNING, "cannot search for processes: %s", err.text);
 	else
-		stack_session_say(s, STACK_INFO, "found %u by %s", found.n,
-				  *found.found_by ? found.found_by : "nothing");
+		stack_session_notice(s, STACK_INFO, "found %u by %s", found.n,
+				     *found.found_by ? found.found_by : "nothing");
 	memcpy(s->found_by, found.found_by, sizeof(s->found_by));
 	for (unsigned i = 0; i < found.n; i++) {
 		const struct discovered *d = &found.list[i];
 
 		if (d->device < 0)
-			stack_session_say(s, STACK_INFO, "  process %d", (int)d->pid);
+			stack_session_notice(s, STACK_INFO, "  process %d", (int)d->pid);
 		else if (d->device_mb == UINT64_MAX)
-			stack_session_say(s, STACK_INFO, "  process %d on card %d", (int)d->pid,
-					  d->device);
+			stack_session_notice(s, STACK_INFO, "  process %d on card %d", (int)d->pid,
+					     d->device);
 		else
-			stack_session_say(s, STACK_INFO,
-					  "  process %d on card %d with %" PRIu64 " MB",
-					  (int)d->pid, d->device, d->device_mb);
+			stack_session_notice(s, STACK_INFO,
+					     "  process %d on card %d with %" PRIu64 " MB",
+					     (int)d->pid, d->device, d->device_mb);
 	}
 	discovery_release(&found);
 }
@@ -280,7 +281,7 @@ static void report_empty(struct stack_session *s)
 	if (geteuid() != 0 && proc_hides_processes())
 		buf_add_str(&line, "; /proc is mounted with hidepid: those of other users are seen "
 				   "by root alone");
-	stack_session_say(s, STACK_INFO, "%s", buf_str(&line));
+	stack_session_notice(s, STACK_INFO, "%s", buf_str(&line));
 	buf_release(&line);
 }
 

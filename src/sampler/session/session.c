@@ -50,7 +50,7 @@ void stack_session_close_log(struct stack_session *s)
 	log_set_level(LOG_WARN);
 }
 
-void stack_session_say(struct stack_session *s, enum stack_message kind, const char *fmt, ...)
+void stack_session_notice(struct stack_session *s, enum stack_message kind, const char *fmt, ...)
 {
 	struct buf clean = {0};
 	char text[1024];
@@ -104,15 +104,15 @@ static void log_stages(struct stack_session *s)
 		const struct stack_stage_time *t = &s->stages[i];
 
 		if (t->count)
-			stack_session_say(s, STACK_DETAIL,
-					  "%s: count=%" PRIu64
-					  " avg=%.3fms min=%.3fms max=%.3fms total=%.3fs",
-					  stage_names[i], t->count,
-					  (double)t->total_ns / (double)t->count / 1e6,
-					  (double)t->min_ns / 1e6, (double)t->max_ns / 1e6,
-					  (double)t->total_ns / 1e9);
+			stack_session_notice(s, STACK_DETAIL,
+					     "%s: count=%" PRIu64
+					     " avg=%.3fms min=%.3fms max=%.3fms total=%.3fs",
+					     stage_names[i], t->count,
+					     (double)t->total_ns / (double)t->count / 1e6,
+					     (double)t->min_ns / 1e6, (double)t->max_ns / 1e6,
+					     (double)t->total_ns / 1e9);
 	}
-	stack_session_say(s, STACK_DETAIL, "Total samples: %" PRIu64, s->totals.captures);
+	stack_session_notice(s, STACK_DETAIL, "Total samples: %" PRIu64, s->totals.captures);
 }
 
 /* --- counters --- */
@@ -150,8 +150,8 @@ static void report_missing(struct stack_session *s)
 	s->missing_reported = true;
 	bool asked = s->o->npu_usage || s->o->gpu_usage;
 	if (*missing)
-		stack_session_say(s, asked ? STACK_WARNING : STACK_DETAIL, "not recorded: %s",
-				  missing);
+		stack_session_notice(s, asked ? STACK_WARNING : STACK_DETAIL, "not recorded: %s",
+				     missing);
 }
 
 static void on_counter(void *arg, const struct counter *c)
@@ -246,7 +246,7 @@ static void save_copy(struct stack_session *s)
 
 	/* -EBUSY: a slow disk; the next copy comes */
 	if (r < 0)
-		stack_session_say(s, r == -EBUSY ? STACK_DETAIL : STACK_WARNING, "%s", err.text);
+		stack_session_notice(s, r == -EBUSY ? STACK_DETAIL : STACK_WARNING, "%s", err.text);
 	s->totals.saves += r == 0;
 	s->next_save_ns = stack_stage_done(s, STAGE_AUTOSAVE, at) + s->o->autosave_ns;
 }
@@ -259,9 +259,9 @@ static void save_snapshot(struct stack_session *s)
 
 	int r = stack_output_snapshot(s->output, &path, &err);
 	if (r < 0)
-		stack_session_say(s, STACK_WARNING, "%s", err.text);
+		stack_session_notice(s, STACK_WARNING, "%s", err.text);
 	else
-		stack_session_say(s, STACK_DETAIL, "saved '%s'", buf_str(&path));
+		stack_session_notice(s, STACK_DETAIL, "saved '%s'", buf_str(&path));
 	buf_release(&path);
 	s->totals.saves += r == 0;
 	at = stack_stage_done(s, STAGE_SNAPSHOT, at);

@@ -107,9 +107,9 @@ int stack_session_close(struct stack_session *s, struct err *err);
 void stack_session_close_log(struct stack_session *s);
 
 /* A message for the log and the caller's `show`. */
-__attribute__((format(printf, 3, 4))) void stack_session_say(struct stack_session *s,
-							     enum stack_message kind,
-							     const char *fmt, ...);
+__attribute__((format(printf, 3, 4))) void stack_session_notice(struct stack_session *s,
+								enum stack_message kind,
+								const char *fmt, ...);
 
 /* --- for session.c and processes.c --- */
 

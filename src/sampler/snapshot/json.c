@@ -101,7 +101,7 @@ static json_t *process_json(const struct snap_process *p)
 		number_or_null(p->rank), "local_rank", number_or_null(p->local_rank), "device",
 		number_or_null(p->device), "command", text_json(p->cmdline), "python",
 		*p->version ? json_string(p->version) : json_null(), "role", role_name(p->role),
-		"helper", !p->counts, "error", p->trouble ? text_json(p->trouble) : json_null());
+		"helper", !p->counts, "error", p->problem ? text_json(p->problem) : json_null());
 }
 
 static json_t *members_json(const struct snapshot *s, const struct snap_site *p, bool ranks)

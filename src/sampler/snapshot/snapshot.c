@@ -129,7 +129,7 @@ static void take_process(struct snapshot *s, unsigned index, const struct target
 				   .first_thread = SNAP_NONE};
 	if ((t->state == TARGET_REFUSED && (t->err.code != -ENOEXEC || is_named(&s->o, t->pid))) ||
 	    t->state == TARGET_WAITING)
-		p->trouble = xstrdup(t->err.text);
+		p->problem = xstrdup(t->err.text);
 	if (t->state != TARGET_OPEN || !t->python)
 		return;
 	p->steps = job_steps_read(t->pid);
@@ -333,7 +333,7 @@ void snapshot_free(struct snapshot *s)
 		return;
 	for (unsigned i = 0; i < s->nprocesses; i++) {
 		free(s->processes[i].cmdline);
-		free(s->processes[i].trouble);
+		free(s->processes[i].problem);
 	}
 	for (unsigned i = 0; i < s->nthreads; i++)
 		thread_release(&s->threads[i]);

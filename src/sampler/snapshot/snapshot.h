@@ -56,7 +56,7 @@ struct snap_process {
 	char *cmdline;
 	char version[16]; /* "3.11.2" */
 	bool counts; /* one that the answer speaks of; else a helper of one */
-	char *trouble; /* why there is no stack; NULL */
+	char *problem; /* why there is no stack; NULL */
 	unsigned first_thread; /* index, or SNAP_NONE */
 };
 

@@ -94,7 +94,7 @@ static void add_trouble(const struct snapshot *s, struct buf *out)
 	unsigned n = 0;
 
 	for (unsigned i = 0; i < s->nprocesses; i++)
-		n += s->processes[i].trouble != NULL;
+		n += s->processes[i].problem != NULL;
 	if (n && s->counted)
 		buf_addf(out, "%u %s could not be read; see below.\n", n,
 			 n == 1 ? "process" : "processes");
@@ -373,12 +373,12 @@ static void add_troubles(const struct snapshot *s, struct buf *out)
 	for (unsigned i = 0; i < s->nprocesses; i++) {
 		const struct snap_process *p = &s->processes[i];
 
-		if (!p->trouble)
+		if (!p->problem)
 			continue;
 		if (!any)
 			buf_add_str(out, "\nNot read:\n");
 		any = true;
-		buf_addf(out, "    pid %d: %s\n", p->pid, p->trouble);
+		buf_addf(out, "    pid %d: %s\n", p->pid, p->problem);
 	}
 }
 
@@ -451,11 +451,11 @@ void snapshot_dump(const struct snapshot *s, struct buf *out)
 	for (unsigned i = 0, t = 0; i < s->nprocesses; i++) {
 		const struct snap_process *p = &s->processes[i];
 
-		if (p->first_thread == SNAP_NONE && !p->trouble)
+		if (p->first_thread == SNAP_NONE && !p->problem)
 			continue;
 		buf_addf(out, "\n--- Stack dump for PID %d ---\n", p->pid);
-		if (p->trouble)
-			buf_addf(out, "Failed to get stack for PID %d. %s\n", p->pid, p->trouble);
+		if (p->problem)
+			buf_addf(out, "Failed to get stack for PID %d. %s\n", p->pid, p->problem);
 		else
 			buf_addf(out, "Process %d: %s\nPython v%s\n", p->pid, p->cmdline,
 				 p->version);

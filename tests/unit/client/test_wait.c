@@ -92,7 +92,7 @@ TEST(wait, nobody_is_waited_for_in_vain)
 	check_end(WAIT_FAILED, "no effect");
 }
 
-TEST(wait, states_say_what_a_framework_has_done)
+TEST(wait, states_describe_what_a_framework_has_done)
 {
 	begin();
 	look(WAIT_FILES, PROFILER_NPUTRACE, tracing, NULL, S);

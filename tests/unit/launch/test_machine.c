@@ -33,16 +33,16 @@ TEST(machine, counts_devices_and_finds_the_driver)
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
 		make_file(dir, names[i], "", 0);
 	snprintf(file, sizeof(file), "%s/cache", dir);
-	struct mem_machine m = launch_look_at_machine(dir, NULL, file);
+	struct mem_machine m = launch_inspect_machine(dir, NULL, file);
 	CHECK(m.gpus == 3 && m.npus == 1);
 	if (access("/usr/lib64/libcuda.so.1", F_OK) && access("/usr/lib/libcuda.so.1", F_OK))
 		CHECK(m.cuda == MEM_DRIVER_MISSING);
 	make_file(dir, "cache", cache, 34); /* another library, and the text is cut */
-	CHECK(launch_look_at_machine("/nowhere", "", file).cuda == m.cuda);
+	CHECK(launch_inspect_machine("/nowhere", "", file).cuda == m.cuda);
 	make_file(dir, "cache", cache, sizeof(cache));
-	m = launch_look_at_machine("/nowhere", NULL, file);
+	m = launch_inspect_machine("/nowhere", NULL, file);
 	CHECK(m.cuda == MEM_DRIVER_FOUND && !m.gpus && !m.npus);
 	make_file(dir, "libcuda.so.1", "", 0);
 	snprintf(paths, sizeof(paths), "/nowhere::%s", dir);
-	CHECK(launch_look_at_machine(dir, paths, "/nowhere").cuda == MEM_DRIVER_FOUND);
+	CHECK(launch_inspect_machine(dir, paths, "/nowhere").cuda == MEM_DRIVER_FOUND);
 }

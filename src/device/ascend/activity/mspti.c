@@ -39,7 +39,7 @@ static struct {
 	uint32_t unpreloaded, refused;
 	bool paused;
 	bool unattributed; /* launches are wanted, and not told */
-	char trouble[512];
+	char problem[512];
 	_Atomic bool on;
 	_Atomic uint32_t pid; /* of who is on */
 	_Atomic uint32_t inside; /* callbacks under way */
@@ -111,11 +111,11 @@ static void on_complete(uint8_t *buffer, size_t size, size_t valid)
 
 static void add_words(const char *words)
 {
-	size_t have = strlen(state.trouble), room = sizeof(state.trouble) - 1 - have;
+	size_t have = strlen(state.problem), room = sizeof(state.problem) - 1 - have;
 	size_t n = strnlen(words, room);
 
-	memcpy(state.trouble + have, words, n);
-	state.trouble[have + n] = '\0';
+	memcpy(state.problem + have, words, n);
+	state.problem[have + n] = '\0';
 }
 
 static void add_kinds(uint32_t kinds)
@@ -133,7 +133,7 @@ static void add_kinds(uint32_t kinds)
 
 static void write_trouble(void)
 {
-	state.trouble[0] = '\0';
+	state.problem[0] = '\0';
 	if (state.paused)
 		add_words("another tool in this process uses libmspti.so: stop it, or send the "
 			  "request again "
@@ -155,9 +155,9 @@ static void write_trouble(void)
 	}
 }
 
-const char *mspti_trouble(void)
+const char *mspti_problem(void)
 {
-	return state.trouble;
+	return state.problem;
 }
 
 static void enable(uint32_t kinds)
@@ -316,7 +316,7 @@ const struct activity_source mspti_source = {
 	.flush = flush,
 	.stop = stop,
 	.lost = lost,
-	.trouble = mspti_trouble,
+	.problem = mspti_problem,
 	.attribute = mspti_launches_want,
 	.is_paused = is_paused,
 };

@@ -21,7 +21,7 @@ void mspti_use(const struct mspti *fns);
  * What has gone wrong since start, in words for people: kinds that the library refuses, another
  * subscriber. "" if nothing has. For the thread that calls start.
  */
-const char *mspti_trouble(void);
+const char *mspti_problem(void);
 
 /*
  * Tells every activity of the buffer, or just counts them. Any thread. False: it ended before the

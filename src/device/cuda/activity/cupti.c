@@ -64,8 +64,8 @@ static struct {
 	_Atomic uint32_t walking; /* threads that are reporting */
 	_Atomic bool hurry; /* the process ends */
 	bool keeps; /* the library has kept buffers in which everything had ended */
-	const char *trouble;
-} self = {.trouble = ""};
+	const char *problem;
+} self = {.problem = ""};
 
 void (*cupti_emit)(const struct collect_activity *a) = collect_activity;
 
@@ -113,7 +113,7 @@ static void emit_buffer(uint8_t *buffer, size_t valid)
 	if (!cupti_walk_buffer(&w, buffer, valid))
 		w.strange++;
 	if (w.strange && w.newer)
-		self.trouble = "this libcupti is newer than what the monitor knows";
+		self.problem = "this libcupti is newer than what the monitor knows";
 	atomic_fetch_add(&self.lost, w.strange + w.untimed);
 }
 
@@ -227,11 +227,11 @@ bool cupti_uses(uint32_t kind)
 static void explain_refusal(cupti_result r)
 {
 	if (r == CUPTI_MULTIPLE_SUBSCRIBERS)
-		self.trouble = "another profiler (Nsight?) has CUPTI in this process";
+		self.problem = "another profiler (Nsight?) has CUPTI in this process";
 	else if (r == CUPTI_NOT_INITIALIZED)
-		self.trouble = "CUPTI cannot be used here: does the driver allow profiling?";
+		self.problem = "CUPTI cannot be used here: does the driver allow profiling?";
 	else
-		self.trouble = "CUPTI refuses some kinds of activities on this device";
+		self.problem = "CUPTI refuses some kinds of activities on this device";
 }
 
 /* How many are on afterwards of those that are to be. */
@@ -385,11 +385,11 @@ static int find_library(void)
 	uint32_t version = 0;
 	const struct cupti *fns = cupti_find(&why);
 
-	self.trouble = why;
+	self.problem = why;
 	if (!fns)
 		return -ENOENT;
 	if (fns->version(&version) != CUPTI_OK || version < CUPTI_VERSION_OLDEST) {
-		self.trouble = "libcupti is older than CUDA 12.0";
+		self.problem = "libcupti is older than CUDA 12.0";
 		return -ENOTSUP;
 	}
 	self.newer = version > CUPTI_VERSION_NEWEST;
@@ -449,8 +449,8 @@ static int source_start(uint32_t kinds)
 		return r;
 	}
 	nvtx_switch(HAS(kinds, ACTIVITY_MARKER));
-	if (!self.trouble[0] && needs_two_flushes(kinds))
-		self.trouble =
+	if (!self.problem[0] && needs_two_flushes(kinds))
+		self.problem =
 			"calls of the driver are reported once, under the first of API, AclAPI "
 			"and NodeAPI that was asked for: the others stay empty";
 	return 0;
@@ -510,9 +510,9 @@ static bool source_is_paused(void)
 	return atomic_load(&self.paused);
 }
 
-const char *cupti_trouble(void)
+const char *cupti_problem(void)
 {
-	return self.trouble;
+	return self.problem;
 }
 
 const struct activity_source cupti_source = {
@@ -524,7 +524,7 @@ const struct activity_source cupti_source = {
 	.flush = source_flush,
 	.stop = source_stop,
 	.lost = source_lost,
-	.trouble = cupti_trouble,
+	.problem = cupti_problem,
 	.attribute = source_attribute,
 	.is_paused = source_is_paused,
 };

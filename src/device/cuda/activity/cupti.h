@@ -17,7 +17,7 @@
 
 /* What has gone wrong since start, in words for people; "" if nothing has. For the thread that
  * calls start. */
-const char *cupti_trouble(void);
+const char *cupti_problem(void);
 /* With the lock: who comes finds the library as if we were not there. */
 void cupti_pause(void);
 bool cupti_is_held(void);

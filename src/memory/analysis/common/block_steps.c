@@ -131,17 +131,17 @@ static const struct block_process *most_steps(const struct blocks *b)
 	return most;
 }
 
-void steps_say(const struct blocks *b, struct buf *out)
+void steps_describe(const struct blocks *b, struct buf *out)
 {
 	const struct block_process *p = most_steps(b);
 
 	if (!p || !steps_are_detected(p->steps_by))
 		return;
-	say(out, " Steps were detected from {}",
-	    TEXT(p->steps_by == STEPS_BY_FORWARD ? "calls of the model" : "the optimizer"));
+	add_text(out, " Steps were detected from {}",
+		 TEXT(p->steps_by == STEPS_BY_FORWARD ? "calls of the model" : "the optimizer"));
 	if (p->step_name)
-		say(out, " ({})", PRINTABLE(p->step_name));
-	say(out, ".");
+		add_text(out, " ({})", PRINTABLE(p->step_name));
+	add_text(out, ".");
 }
 
 json_t *steps_json_of(const struct block_process *p)

@@ -20,7 +20,7 @@ void block_steps_call(struct block_process *p, const struct row *row, struct blo
 
 /* " Steps were detected from the optimizer (AdamW).", of the process that has the most of them;
  * nothing where the program reports them. */
-void steps_say(const struct blocks *b, struct buf *out);
+void steps_describe(const struct blocks *b, struct buf *out);
 /* {source: "explicit", "range", "optimizer" or "forward", name}; null: no step has ended. */
 json_t *steps_json(const struct blocks *b);
 json_t *steps_json_of(const struct block_process *p);

@@ -35,7 +35,7 @@ static bool has_other_program(struct breakdown *c, const struct block_process *p
 }
 
 /* The first word of its command line, without the directories. */
-static void say_program(const struct block_process *p, struct buf *out)
+static void describe_program(const struct block_process *p, struct buf *out)
 {
 	size_t len = p->command ? strcspn(p->command, " ") : 0;
 	const char *slash = len ? memrchr(p->command, '/', len) : NULL;
@@ -48,20 +48,20 @@ static void say_program(const struct block_process *p, struct buf *out)
 		buf_add(&name, p->command, len);
 	}
 	if (len)
-		say(out, ", as {}", PRINTABLE(buf_str(&name)));
+		add_text(out, ", as {}", PRINTABLE(buf_str(&name)));
 	buf_release(&name);
 }
 
-void breakdown_say_device(struct breakdown *c, const struct block_device *d, bool begins_sentence,
-			  struct buf *out)
+void breakdown_describe_device(struct breakdown *c, const struct block_device *d,
+			       bool begins_sentence, struct buf *out)
 {
 	words_device(out, d->device, begins_sentence);
 	bool programs = has_other_program(c, d->process);
 
 	if (programs || has_other(c, d->process))
-		say(out, " of process {}", NUMBER(d->process->pid));
+		add_text(out, " of process {}", NUMBER(d->process->pid));
 	if (programs)
-		say_program(d->process, out);
+		describe_program(d->process, out);
 }
 
 static uint64_t after_start(struct breakdown *c, const struct breakdown_moment *m)
@@ -76,38 +76,40 @@ bool breakdown_is_after_steps(const struct block_process *p, uint32_t step)
 	return p->by_call && step && step == p->step && step == p->step_ended + 1;
 }
 
-void breakdown_say_when(struct breakdown *c, struct block_device *d, bool at_end, struct buf *out)
+void breakdown_describe_when(struct breakdown *c, struct block_device *d, bool at_end,
+			     struct buf *out)
 {
 	const struct breakdown_moment *m = breakdown_moment(c, d);
 
 	if (at_end) {
-		say(out, " at the end");
+		add_text(out, " at the end");
 		return;
 	}
 	if (after_start(c, m))
-		say(out, " {} after the start", DURATION(after_start(c, m)));
+		add_text(out, " {} after the start", DURATION(after_start(c, m)));
 	else
-		say(out, " at the start");
+		add_text(out, " at the start");
 	if (m->in_step && breakdown_is_after_steps(d->process, m->step))
-		say(out, ", after step {}", NUMBER(m->step - 1));
+		add_text(out, ", after step {}", NUMBER(m->step - 1));
 	else if (m->in_step || m->step)
-		say(out, m->in_step ? ", in step {}" : ", after step {}", NUMBER(m->step));
+		add_text(out, m->in_step ? ", in step {}" : ", after step {}", NUMBER(m->step));
 }
 
-void breakdown_say_outside(const struct block_device *d, const struct breakdown_shares *s,
-			   const struct report *r)
+void breakdown_describe_outside(const struct block_device *d, const struct breakdown_shares *s,
+				const struct report *r)
 {
 	struct buf t = {0};
 
 	if (!s->outside_bytes)
 		return;
 	if (d->has_driver)
-		say(&t,
-		    "{} of this lie in no driver memory that was recorded, so the whole is more "
-		    "than the driver's bytes.",
-		    BYTES(s->outside_bytes));
+		add_text(&t,
+			 "{} of this lie in no driver memory that was recorded, so the whole is "
+			 "more "
+			 "than the driver's bytes.",
+			 BYTES(s->outside_bytes));
 	else
-		say(&t, "The driver's memory was not recorded: this is what pools say.");
+		add_text(&t, "The driver's memory was not recorded: this is what pools say.");
 	report_paragraph(r, 0, &t);
 }
 
@@ -116,9 +118,9 @@ void breakdown_end_answer(size_t n, struct buf *text, const struct report *r)
 	size_t more = n > BREAKDOWN_MAX_ANSWERS ? n - BREAKDOWN_MAX_ANSWERS : 0;
 
 	if (!n)
-		say(text, "No allocation of memory was recorded.");
+		add_text(text, "No allocation of memory was recorded.");
 	if (more && !r->style->console)
-		say(text, " {} more {} below.", NUMBER(more), TEXT(more == 1 ? "is" : "are"));
+		add_text(text, " {} more {} below.", NUMBER(more), TEXT(more == 1 ? "is" : "are"));
 	report_paragraph(r, 0, text);
 }
 
@@ -128,17 +130,17 @@ void breakdown_remarks(struct breakdown *c, size_t n, const struct programs *pro
 	struct buf t = {0};
 
 	if (n > BREAKDOWN_MAX_DEVICES)
-		report_say(r, "\n{} more are in the JSON.\n", NUMBER(n - BREAKDOWN_MAX_DEVICES));
+		report_add(r, "\n{} more are in the JSON.\n", NUMBER(n - BREAKDOWN_MAX_DEVICES));
 	if (programs_helpers(programs)) {
-		report_say(r, "\n");
-		programs_say_helpers(programs, "held", r->out);
-		report_say(r, " (JSON has all)\n");
+		report_add(r, "\n");
+		programs_describe_helpers(programs, "held", r->out);
+		report_add(r, " (JSON has all)\n");
 	}
 	if (n && !breakdown_has_owners(c))
-		say(&t, "Owners were not recorded: record with --analysis=decompose to see "
-			"modules, weights, gradients and labels.\n");
+		add_text(&t, "Owners were not recorded: record with --analysis=decompose to see "
+			     "modules, weights, gradients and labels.\n");
 	if (c->blocks->unordered)
-		say(&t, "The rows were not in the order of time, so this is not exact.\n");
+		add_text(&t, "The rows were not in the order of time, so this is not exact.\n");
 	report_remarks(r, &t);
 }
 

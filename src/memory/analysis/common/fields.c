@@ -119,11 +119,11 @@ static int64_t subtract(int64_t a, int64_t b)
 /* plus: with a sign in any case. */
 static void add_signed(struct buf *out, int64_t v, bool plus)
 {
-	say(out, "{}{}",
-	    TEXT(v < 0	     ? "-"
-		 : v && plus ? "+"
-			     : ""),
-	    BYTES(v < 0 ? -(uint64_t)v : (uint64_t)v));
+	add_text(out, "{}{}",
+		 TEXT(v < 0	  ? "-"
+		      : v && plus ? "+"
+				  : ""),
+		 BYTES(v < 0 ? -(uint64_t)v : (uint64_t)v));
 }
 
 static void put_field(json_t *o, const struct field *f, const void *from, const struct stacks *s)
@@ -242,7 +242,7 @@ static void add_cell(struct buf *out, const struct field *f, const void *from)
 	} else if (f->kind == FIELD_NAME) {
 		add_name(out, m->name);
 	} else if (f->kind == FIELD_PAIR) {
-		say(out, "{}/{}", COUNT(m->u64[0]), COUNT(m->u64[1]));
+		add_text(out, "{}/{}", COUNT(m->u64[0]), COUNT(m->u64[1]));
 	} else if (f->kind == FIELD_DIFFERENCE) {
 		add_signed(out, subtract(m->i64[1], m->i64[0]), true);
 	} else if (f->kind == FIELD_SIGNED) {
@@ -250,18 +250,18 @@ static void add_cell(struct buf *out, const struct field *f, const void *from)
 	} else {
 		const struct word w = {cell_words[f->kind], number_of(f, m), 0, NULL, NULL};
 
-		say_words(out, "{}", &w, 1);
+		words_add(out, "{}", &w, 1);
 	}
 }
 
 /* The process and the device of a pool in cells of their own; the pool is left in `cell`. */
 static void add_in_pool(struct table *t, const struct block_pool *pool, struct buf *cell)
 {
-	say(cell, "{}", NUMBER(pool->process->pid));
+	add_text(cell, "{}", NUMBER(pool->process->pid));
 	table_cell(t, cell);
-	say(cell, "{}", DEVICE(pool->device->device));
+	add_text(cell, "{}", DEVICE(pool->device->device));
 	table_cell(t, cell);
-	say(cell, "{}", POOL(pool->type));
+	add_text(cell, "{}", POOL(pool->type));
 }
 
 static void add_row(struct table *t, const struct field_table *table, const void *from)

@@ -25,7 +25,7 @@ static void add_word(struct buf *out, const struct word *w)
 	else if (w->kind == WORD_COUNT_OF)
 		words_of(out, w->n, w->text);
 	else if (w->kind == WORD_HELD)
-		say(out, "{} in {}", BYTES(w->n), COUNT_OF(w->blocks, "block"));
+		add_text(out, "{} in {}", BYTES(w->n), COUNT_OF(w->blocks, "block"));
 	else if (w->kind == WORD_WHERE)
 		stacks_where(w->stacks, (uint32_t)w->n, out);
 	else if (w->kind == WORD_PLACE)
@@ -38,7 +38,7 @@ static void add_word(struct buf *out, const struct word *w)
 							: w->text);
 }
 
-void say_words(struct buf *out, const char *text, const struct word *words, size_t n)
+void words_add(struct buf *out, const char *text, const struct word *words, size_t n)
 {
 	size_t i = 0;
 
@@ -58,7 +58,7 @@ void words_device(struct buf *out, uint32_t device, bool begins_sentence)
 	else if (device == DEV_NONE)
 		buf_add_str(out, begins_sentence ? "An unknown device" : "an unknown device");
 	else
-		say(out, "{} {}", TEXT(begins_sentence ? "Device" : "device"), NUMBER(device));
+		add_text(out, "{} {}", TEXT(begins_sentence ? "Device" : "device"), NUMBER(device));
 }
 
 bool words_is_python(const char *command)
@@ -88,9 +88,9 @@ static bool is_rounded(uint64_t bytes)
 
 void words_blocks_of(struct buf *out, bool mappings, uint64_t bytes, uint64_t up_to)
 {
-	say(out, "{} of {}{}", TEXT(mappings ? "mappings" : "blocks"), TEXT(bytes ? "" : "up to "),
-	    BYTES(bytes ? bytes : up_to));
+	add_text(out, "{} of {}{}", TEXT(mappings ? "mappings" : "blocks"),
+		 TEXT(bytes ? "" : "up to "), BYTES(bytes ? bytes : up_to));
 	if (is_rounded(bytes))
-		say(out, " ({})", COUNT_OF(bytes, "byte"));
-	say(out, " without a call stack");
+		add_text(out, " ({})", COUNT_OF(bytes, "byte"));
+	add_text(out, " without a call stack");
 }

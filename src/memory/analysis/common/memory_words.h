@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
- * Sentences of answers. say() adds a text to a buffer; each {} in it stands for the next word:
+ * Sentences of answers. add_text() adds a text to a buffer; each {} in it stands for the next word:
  *
  *	say(out, "Process {} kept {}.", NUMBER(pid), HELD(bytes, blocks));
  *
@@ -59,10 +59,10 @@ struct word {
 	{(site_)->mixed ? WORD_PLACE : WORD_WHERE, (site_)->stack, 0, NULL, stacks_}
 /* clang-format on */
 
-#define say(out_, text_, ...)                                                                      \
-	say_words(out_, text_, (const struct word[]){__VA_ARGS__},                                 \
+#define add_text(out_, text_, ...)                                                                 \
+	words_add(out_, text_, (const struct word[]){__VA_ARGS__},                                 \
 		  sizeof((const struct word[]){__VA_ARGS__}) / sizeof(struct word))
-void say_words(struct buf *out, const char *text, const struct word *words, size_t n);
+void words_add(struct buf *out, const char *text, const struct word *words, size_t n);
 
 /* "device 0", "host memory" or "an unknown device"; at the beginning of a sentence "Device 0". */
 void words_device(struct buf *out, uint32_t device, bool begins_sentence);

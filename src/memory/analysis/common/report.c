@@ -119,8 +119,8 @@ void report_call_site(const struct report *r, unsigned indent, enum ink ink,
 	add_spaces(r, indent);
 	report_inked(r, ink, "{}", HELD(site->bytes, site->blocks));
 	if (site->paths > 1)
-		report_say(r, ", {}, the largest:", COUNT_OF(site->paths, "call stack"));
-	report_say(r, site->stack    ? "\n"
+		report_add(r, ", {}, the largest:", COUNT_OF(site->paths, "call stack"));
+	report_add(r, site->stack    ? "\n"
 		      : site->before ? ", allocated before recording began\n"
 				     : ", no call stack recorded\n");
 	report_stack(r, indent + 4, stacks_get(stacks, site->stack));
@@ -193,7 +193,7 @@ size_t call_sites_merge(struct call_site *list, size_t n, const struct stacks *s
 void report_more(const struct report *r, unsigned indent, size_t n, const char *noun)
 {
 	add_spaces(r, indent);
-	report_say(r, "and {} more {}{}\n", COUNT(n), TEXT(noun), TEXT(n == 1 ? "" : "s"));
+	report_add(r, "and {} more {}{}\n", COUNT(n), TEXT(noun), TEXT(n == 1 ? "" : "s"));
 }
 
 void report_table(const struct report *r, struct table *t)

@@ -29,16 +29,16 @@ struct report {
 
 struct report report_begin(const struct analysis_style *style, struct buf *out);
 
-/* Adds words as say() does; report_inked() in a colour. */
-#define report_say(report_, ...) say((report_)->out, __VA_ARGS__)
+/* Adds words as add_text() does; report_inked() in a colour. */
+#define report_add(report_, ...) add_text((report_)->out, __VA_ARGS__)
 #define report_inked(report_, ink_, ...)                                                           \
 	do {                                                                                       \
 		report_ink(report_, ink_);                                                         \
-		say((report_)->out, __VA_ARGS__);                                                  \
+		add_text((report_)->out, __VA_ARGS__);                                             \
 		report_ink(report_, INK_PLAIN);                                                    \
 	} while (0)
 /* The same for a struct that has its report as a member. */
-#define print(view_, ...) report_say(&(view_)->report, __VA_ARGS__)
+#define print(view_, ...) report_add(&(view_)->report, __VA_ARGS__)
 void report_ink(const struct report *r, enum ink ink);
 
 /* A line after an empty one; releases the text. */

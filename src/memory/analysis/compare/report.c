@@ -167,15 +167,15 @@ static struct line_row *list_lines(const struct compare *c, size_t top, size_t *
 
 /* --- the answer --- */
 
-static void say_calls(const struct view *g, struct buf *t, uint64_t n)
+static void describe_calls(const struct view *g, struct buf *t, uint64_t n)
 {
-	say(t, "{}", COUNT(n));
+	add_text(t, "{}", COUNT(n));
 	if (g->c->level != (COMPARE_OPERATORS | COMPARE_KERNELS))
-		say(t, " {}", TEXT(compare_noun(g->c)));
-	say(t, n == 1 ? " call" : " calls");
+		add_text(t, " {}", TEXT(compare_noun(g->c)));
+	add_text(t, n == 1 ? " call" : " calls");
 }
 
-static void say_memory(const struct view *g, struct buf *t)
+static void describe_memory(const struct view *g, struct buf *t)
 {
 	const struct compare_counts *n = &g->c->counts;
 	int64_t base = n->both_base_bytes, compare = n->both_compare_bytes;
@@ -184,33 +184,35 @@ static void say_memory(const struct view *g, struct buf *t)
 	for (size_t i = 0; i < g->c->names.count; i++)
 		names += g->c->by_name[i].changed > 0;
 	if (!n->changed) {
-		say(t, " The calls in both use the same amount of memory.");
+		add_text(t, " The calls in both use the same amount of memory.");
 		return;
 	}
-	say(t,
-	    " Of the calls in both, {} {} a different amount of memory ({}): ", COUNT(n->changed),
-	    TEXT(n->changed == 1 ? "uses" : "use"), COUNT_OF(names, "different name"));
+	add_text(t, " Of the calls in both, {} {} a different amount of memory ({}): ",
+		 COUNT(n->changed), TEXT(n->changed == 1 ? "uses" : "use"),
+		 COUNT_OF(names, "different name"));
 	if (base == compare)
-		say(t, "the sum is the same.");
+		add_text(t, "the sum is the same.");
 	else
-		say(t, "compare has {} {} in them.", BYTES(compare_signed_distance(base, compare)),
-		    TEXT(compare > base ? "more" : "less"));
+		add_text(t, "compare has {} {} in them.",
+			 BYTES(compare_signed_distance(base, compare)),
+			 TEXT(compare > base ? "more" : "less"));
 }
 
-static void say_sequences(const struct view *g, struct buf *t)
+static void describe_sequences(const struct view *g, struct buf *t)
 {
 	const struct compare_counts *n = &g->c->counts;
 
-	say(t, "The sequences differ: ");
+	add_text(t, "The sequences differ: ");
 	if (n->only_base) {
-		say_calls(g, t, n->only_base);
-		say(t, " only in base, ");
+		describe_calls(g, t, n->only_base);
+		add_text(t, " only in base, ");
 	}
 	if (n->only_compare && n->only_base)
-		say(t, "{}", COUNT(n->only_compare));
+		add_text(t, "{}", COUNT(n->only_compare));
 	else if (n->only_compare)
-		say_calls(g, t, n->only_compare);
-	say(t, n->only_compare ? " only in compare, {} in both." : "{} in both.", COUNT(n->both));
+		describe_calls(g, t, n->only_compare);
+	add_text(t, n->only_compare ? " only in compare, {} in both." : "{} in both.",
+		 COUNT(n->both));
 }
 
 static void print_answer(const struct view *g)
@@ -219,18 +221,18 @@ static void print_answer(const struct view *g)
 	struct buf t = {0};
 
 	if (!compare_differences(g->c)) {
-		say(&t, "Both are the same: ");
-		say_calls(g, &t, n->both);
-		say(&t, " on {}, all with the same memory.", COUNT_OF(g->c->npairs, "device"));
+		add_text(&t, "Both are the same: ");
+		describe_calls(g, &t, n->both);
+		add_text(&t, " on {}, all with the same memory.", COUNT_OF(g->c->npairs, "device"));
 	} else if (!n->only_base && !n->only_compare) {
-		say(&t, "The sequences are the same (");
-		say_calls(g, &t, n->both);
-		say(&t, "), the memory is not.");
-		say_memory(g, &t);
+		add_text(&t, "The sequences are the same (");
+		describe_calls(g, &t, n->both);
+		add_text(&t, "), the memory is not.");
+		describe_memory(g, &t);
 	} else {
-		say_sequences(g, &t);
+		describe_sequences(g, &t);
 		if (n->both)
-			say_memory(g, &t);
+			describe_memory(g, &t);
 	}
 	report_paragraph(&g->report, 0, &t);
 }
@@ -242,7 +244,7 @@ static void print_table(const struct view *g, const char *title, size_t total,
 
 	if (!n)
 		return;
-	say(&heading, "{} ({} of {}):", TEXT(title), NUMBER(n), NUMBER(total));
+	add_text(&heading, "{} ({} of {}):", TEXT(title), NUMBER(n), NUMBER(total));
 	report_heading(&g->report, &heading);
 	report_fields(&g->report, &(struct field_table){fields, 1, 0, NULL}, rows, n, size);
 }
@@ -255,17 +257,17 @@ static void print_notes(const struct view *g)
 		struct buf t = {0};
 
 		buf_addf(&t, "Note: %.*s", (int)len, line);
-		report_say(&g->report, at ? "" : "\n");
+		report_add(&g->report, at ? "" : "\n");
 		report_paragraph(&g->report, 0, &t);
 		at += len + 1;
 	}
 }
 
-static void say_loss(const struct compare *c, struct buf *out)
+static void describe_loss(const struct compare *c, struct buf *out)
 {
-	loss_say(&c->input[COMPARE_BASE].loss, "base", out);
-	say(out, out->len && loss_any(&c->input[COMPARE_OTHER].loss) ? " " : "");
-	loss_say(&c->input[COMPARE_OTHER].loss, "compare", out);
+	loss_describe(&c->input[COMPARE_BASE].loss, "base", out);
+	add_text(out, out->len && loss_any(&c->input[COMPARE_OTHER].loss) ? " " : "");
+	loss_describe(&c->input[COMPARE_OTHER].loss, "compare", out);
 }
 
 /* Before the answer, which is from what is left. */
@@ -273,10 +275,10 @@ static void print_loss(const struct view *g)
 {
 	struct buf t = {0};
 
-	say_loss(g->c, &t);
+	describe_loss(g->c, &t);
 	if (t.len) {
 		report_paragraph(&g->report, 0, &t);
-		report_say(&g->report, "\n");
+		report_add(&g->report, "\n");
 	}
 }
 
@@ -309,7 +311,7 @@ static void put_loss(const struct compare *c, json_t *o)
 	json_t *lost = json_object();
 	struct buf t = {0};
 
-	say_loss(c, &t);
+	describe_loss(c, &t);
 	put_text(o, "incomplete", t.len ? buf_str(&t) : NULL);
 	json_object_set_new(lost, "base", loss_value(&c->input[COMPARE_BASE].loss));
 	json_object_set_new(lost, "compare", loss_value(&c->input[COMPARE_OTHER].loss));

@@ -66,11 +66,11 @@ static void add_name(const struct stacks *stacks, const struct block *b, struct 
 	size_t n = b->stack && text ? frames_pick(text, stack.py != NULL, lines, MAX_FRAMES) : 0;
 
 	for (size_t i = 0; i < n; i++) {
-		say(out, i ? " < " : "");
+		add_text(out, i ? " < " : "");
 		frame_describe(&lines[i], stack.py != NULL, out);
 	}
 	if (!n && b->stack)
-		say(out, "an empty call stack");
+		add_text(out, "an empty call stack");
 	else if (!n)
 		words_blocks_of(out, false, b->bytes, 0);
 }
@@ -268,17 +268,17 @@ static struct device_row *list_devices(struct compare_sites *s, size_t *out_n)
 	return list;
 }
 
-static void say_device(const struct device_row *d, struct buf *out)
+static void describe_device(const struct device_row *d, struct buf *out)
 {
 	words_device(out, d->device, true);
 	if (d->base == d->compare)
-		say(out, " peaked at {} in both.", BYTES(d->base));
+		add_text(out, " peaked at {} in both.", BYTES(d->base));
 	else
-		say(out, " peaked {} {} in compare: {}, base {}.",
-		    BYTES(compare_distance(d->base, d->compare)),
-		    TEXT(d->compare > d->base ? "higher" : "lower"), BYTES(d->compare),
-		    BYTES(d->base));
-	say(out, " ");
+		add_text(out, " peaked {} {} in compare: {}, base {}.",
+			 BYTES(compare_distance(d->base, d->compare)),
+			 TEXT(d->compare > d->base ? "higher" : "lower"), BYTES(d->compare),
+			 BYTES(d->base));
+	add_text(out, " ");
 }
 
 static void print_answer(struct compare_sites *s, const struct report *r)
@@ -288,7 +288,7 @@ static void print_answer(struct compare_sites *s, const struct report *r)
 	struct buf t = {0};
 
 	for (size_t i = 0; i < n; i++)
-		say_device(&list[i], &t);
+		describe_device(&list[i], &t);
 	free(list);
 	for (size_t i = 0; i < s->ndifferent; i++) {
 		more += s->sites[i].compare.most > s->sites[i].base.most;
@@ -296,17 +296,18 @@ static void print_answer(struct compare_sites *s, const struct report *r)
 		left += s->sites[i].compare.left != s->sites[i].base.left;
 	}
 	if (!s->ndifferent)
-		say(&t, "All {} held and left the same.", COUNT_OF(s->nsites, "call site"));
+		add_text(&t, "All {} held and left the same.", COUNT_OF(s->nsites, "call site"));
 	else
-		say(&t,
-		    "Of {}, {} held more in compare and {} less; what was left behind differs "
-		    "at {}.",
-		    COUNT_OF(s->nsites, "call site"), COUNT(more), COUNT(less), COUNT(left));
+		add_text(&t,
+			 "Of {}, {} held more in compare and {} less; what was left behind differs "
+			 "at {}.",
+			 COUNT_OF(s->nsites, "call site"), COUNT(more), COUNT(less), COUNT(left));
 	if (s->nmoved)
-		say(&t,
-		    " Lines have moved: {} {} paired by function and file, and by the order of "
-		    "lines.",
-		    COUNT_OF(s->nmoved, "call site"), TEXT(words_was(s->nmoved)));
+		add_text(
+			&t,
+			" Lines have moved: {} {} paired by function and file, and by the order of "
+			"lines.",
+			COUNT_OF(s->nmoved, "call site"), TEXT(words_was(s->nmoved)));
 	report_paragraph(r, 0, &t);
 }
 
@@ -318,12 +319,12 @@ static void print_site(const struct compare_sites *s, const struct site *site,
 	bool more = site->compare.most >= site->base.most;
 	struct buf t = {0};
 
-	say(&t, "{}{} held at most ({} instead of {}, {})", TEXT(more ? "+" : "-"),
-	    BYTES(compare_distance(site->base.most, site->compare.most)), BYTES(site->compare.most),
-	    BYTES(site->base.most), POOL(site->type));
+	add_text(&t, "{}{} held at most ({} instead of {}, {})", TEXT(more ? "+" : "-"),
+		 BYTES(compare_distance(site->base.most, site->compare.most)),
+		 BYTES(site->compare.most), BYTES(site->base.most), POOL(site->type));
 	if (site->base.left != site->compare.left)
-		say(&t, "; left {} instead of {}", BYTES(site->compare.left),
-		    BYTES(site->base.left));
+		add_text(&t, "; left {} instead of {}", BYTES(site->compare.left),
+			 BYTES(site->base.left));
 	report_paragraph(r, 2, &t);
 	buf_addf(&t, "%.*s", (int)len, name);
 	report_paragraph(r, 6, &t);
@@ -342,7 +343,8 @@ void sites_text(struct compare_sites *s, const struct report *r)
 	print_answer(s, r);
 	if (!n)
 		return;
-	say(&heading, "Call sites that differ most ({} of {}):", NUMBER(n), NUMBER(s->ndifferent));
+	add_text(&heading, "Call sites that differ most ({} of {}):", NUMBER(n),
+		 NUMBER(s->ndifferent));
 	report_heading(r, &heading);
 	for (size_t i = 0; i < n; i++)
 		print_site(s, &s->sites[i], r);

@@ -35,7 +35,7 @@ void compare_source_release(struct compare_source *s)
 	buf_release(&s->newer);
 }
 
-static void say_source(const struct compare_source *s, const char *side, struct buf *out)
+static void describe_source(const struct compare_source *s, const char *side, struct buf *out)
 {
 	if (!s->files.n)
 		return;
@@ -52,8 +52,8 @@ static void say_source(const struct compare_source *s, const char *side, struct 
 
 void compare_sources_text(const struct compare *c, struct buf *out)
 {
-	say_source(&c->source[COMPARE_BASE], "Base", out);
-	say_source(&c->source[COMPARE_OTHER], "Compare", out);
+	describe_source(&c->source[COMPARE_BASE], "Base", out);
+	describe_source(&c->source[COMPARE_OTHER], "Compare", out);
 }
 
 static json_t *source_json(const struct compare_source *s)

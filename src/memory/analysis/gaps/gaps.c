@@ -10,7 +10,7 @@
 #include "memory/analysis/common/fields.h"
 #include "wire/record.h"
 
-#define MAX_SAID 3
+#define MAX_SHOWN 3
 #define MIB 1048576.0
 
 struct gap_record {
@@ -179,32 +179,32 @@ static bool gap_judged(struct analysis *a)
 	return n != 0;
 }
 
-static void say_ratio(struct buf *out, const struct gap_record *r)
+static void describe_ratio(struct buf *out, const struct gap_record *r)
 {
 	buf_addf(out, "%.1f %% of its maximum ", 100 * r->ratio);
-	say(out, "({} of {}) in step {}", BYTES(r->min_bytes), BYTES(r->max_bytes),
-	    NUMBER(r->step));
+	add_text(out, "({} of {}) in step {}", BYTES(r->min_bytes), BYTES(r->max_bytes),
+		 NUMBER(r->step));
 }
 
-static void say_pool(const struct gap *g, const struct block_pool *pool, struct buf *out)
+static void describe_pool(const struct gap *g, const struct block_pool *pool, struct buf *out)
 {
 	const struct gap_pool *p = pool->own;
 
-	say(out, "Within a step, the {} memory of process {} on device {} ", POOL(pool->type),
-	    NUMBER(pool->process->pid), DEVICE(pool->device->device));
+	add_text(out, "Within a step, the {} memory of process {} on device {} ", POOL(pool->type),
+		 NUMBER(pool->process->pid), DEVICE(pool->device->device));
 	if (p->min.ratio == 1) {
-		say(out, "does not change.");
+		add_text(out, "does not change.");
 		return;
 	}
-	say(out, "falls to ");
-	say_ratio(out, &p->min);
+	add_text(out, "falls to ");
+	describe_ratio(out, &p->min);
 	if (p->max.ratio - p->min.ratio >= 0.001) {
-		say(out, ", and to ");
-		say_ratio(out, &p->max);
+		add_text(out, ", and to ");
+		describe_ratio(out, &p->max);
 	}
-	say(out, is_uneven(g, p) ? ": the steps are not alike."
-		 : p->steps > 1	 ? ": the steps are alike."
-				 : ".");
+	add_text(out, is_uneven(g, p) ? ": the steps are not alike."
+		      : p->steps > 1  ? ": the steps are alike."
+				      : ".");
 }
 
 static void print_record(const char *title, const struct gap_record *r, struct buf *out)
@@ -218,8 +218,8 @@ static void print_pool(const struct block_pool *pool, bool console, struct buf *
 {
 	const struct gap_pool *p = pool->own;
 
-	say(out, "\n======= {} Gap Analysis of Device {} =======\n",
-	    TEXT(blocks_pool_name(pool->type)), DEVICE(pool->device->device));
+	add_text(out, "\n======= {} Gap Analysis of Device {} =======\n",
+		 TEXT(blocks_pool_name(pool->type)), DEVICE(pool->device->device));
 	buf_addf(out, "\t%-25s%-25s%s\n", "MinAlloc/MaxAlloc(%)",
 		 console ? "MinAllocMem(MB)" : "MinAllocMem(MiB)", "StepId");
 	print_record("MinGap", &p->min, out);
@@ -234,17 +234,18 @@ static void gap_text(struct analysis *a, const struct analysis_style *style, str
 	struct buf t = {0};
 	size_t n = list_pools(g, &pools);
 
-	for (size_t i = 0; i < n && i < MAX_SAID; i++) {
-		say(&t, i ? " " : "");
-		say_pool(g, pools[i], &t);
+	for (size_t i = 0; i < n && i < MAX_SHOWN; i++) {
+		add_text(&t, i ? " " : "");
+		describe_pool(g, pools[i], &t);
 	}
-	if (n > MAX_SAID)
-		say(&t, " {} more pools are in the tables below.", NUMBER(n - MAX_SAID));
+	if (n > MAX_SHOWN)
+		add_text(&t, " {} more pools are in the tables below.", NUMBER(n - MAX_SHOWN));
 	if (!n && !style->console)
-		say(&t, "There is no step after the first in which memory was in use, so there is "
-			"nothing to compare. Mark the steps of the job: " WORDS_MARK_STEPS);
+		add_text(&t,
+			 "There is no step after the first in which memory was in use, so there is "
+			 "nothing to compare. Mark the steps of the job: " WORDS_MARK_STEPS);
 	if (n)
-		steps_say(g->base.blocks, &t);
+		steps_describe(g->base.blocks, &t);
 	if (t.len)
 		report_paragraph(&report, 0, &t);
 	for (size_t i = 0; i < n; i++)

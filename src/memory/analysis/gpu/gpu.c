@@ -13,7 +13,7 @@
 #define OWNER "CUDA@"
 #define MAX_ASKERS 512 /* of a recording; what comes then is nobody's */
 #define MAX_POOLS 4096
-#define MAX_SAID 4
+#define MAX_SHOWN 4
 
 void gpu_use_release(struct gpu_use *g)
 {
@@ -170,17 +170,17 @@ static struct gpu_asker **askers_of(const struct gpu_use *g, uint32_t device, si
 	return list;
 }
 
-void gpu_use_say_askers(const struct gpu_use *g, uint32_t device, struct buf *out)
+void gpu_use_describe_askers(const struct gpu_use *g, uint32_t device, struct buf *out)
 {
-	size_t n, said = 0;
+	size_t n, shown = 0;
 	struct gpu_asker **list = askers_of(g, device, &n);
 
-	for (; said < n && said < MAX_SAID; said++)
-		say(out, said ? ", {} {}" : " Who asked for it: {} {}", TEXT(list[said]->name),
-		    BYTES(list[said]->peak_bytes));
-	if (n > said)
-		say(out, " and {} more", NUMBER(n - said));
-	say(out, n ? "." : "");
+	for (; shown < n && shown < MAX_SHOWN; shown++)
+		add_text(out, shown ? ", {} {}" : " Who asked for it: {} {}",
+			 TEXT(list[shown]->name), BYTES(list[shown]->peak_bytes));
+	if (n > shown)
+		add_text(out, " and {} more", NUMBER(n - shown));
+	add_text(out, n ? "." : "");
 	free(list);
 }
 
@@ -193,7 +193,7 @@ static const struct gpu_asker *asker_named(const struct gpu_use *g, const struct
 }
 
 /* "XLA holds 75 % of the device as one block of 105.00 GiB". */
-static void say_held(const struct gpu_use *g, const struct gpu_pool *p, struct buf *out)
+static void describe_held(const struct gpu_use *g, const struct gpu_pool *p, struct buf *out)
 {
 	const struct gpu_asker *a = asker_named(g, p);
 	uint64_t memory = 0, held = a && a->peak_bytes > p->reserved ? a->peak_bytes : p->reserved;
@@ -201,32 +201,33 @@ static void say_held(const struct gpu_use *g, const struct gpu_pool *p, struct b
 	for (size_t i = 0; i < g->ntotals; i++)
 		if (g->totals[i].device == p->device)
 			memory = g->totals[i].memory;
-	say(out, " {} holds ", TEXT(p->name));
+	add_text(out, " {} holds ", TEXT(p->name));
 	if (memory && held <= memory)
-		say(out, "{} % of ", NUMBER((held * 100 + memory / 2) / memory));
+		add_text(out, "{} % of ", NUMBER((held * 100 + memory / 2) / memory));
 	else
-		say(out, "{} of ", BYTES(held));
+		add_text(out, "{} of ", BYTES(held));
 	words_device(out, p->device, false);
 	if (a && a->peak_blocks == 1)
-		say(out, " as one block of {}", BYTES(a->peak_bytes));
+		add_text(out, " as one block of {}", BYTES(a->peak_bytes));
 	else if (memory && held <= memory)
-		say(out, ", {}", BYTES(held));
+		add_text(out, ", {}", BYTES(held));
 }
 
-void gpu_use_say_pools(const struct gpu_use *g, struct buf *out)
+void gpu_use_describe_pools(const struct gpu_use *g, struct buf *out)
 {
-	for (size_t i = 0; i < g->npools && i < MAX_SAID; i++) {
+	for (size_t i = 0; i < g->npools && i < MAX_SHOWN; i++) {
 		const struct gpu_pool *p = &g->pools[i];
 
-		say_held(g, p, out);
-		say(out, "; live buffers inside: {}", BYTES(p->used));
+		describe_held(g, p, out);
+		add_text(out, "; live buffers inside: {}", BYTES(p->used));
 		if (p->step)
-			say(out, " at step {}", NUMBER(p->step));
+			add_text(out, " at step {}", NUMBER(p->step));
 		if (p->most_used > p->used)
-			say(out, ", {} at most", BYTES(p->most_used));
-		say(out, ".");
+			add_text(out, ", {} at most", BYTES(p->most_used));
+		add_text(out, ".");
 		if (!strcmp(p->name, "XLA") && p->most_used < p->reserved / 2)
-			say(out, " JAX takes that much when it begins, whatever it needs: with "
+			add_text(out,
+				 " JAX takes that much when it begins, whatever it needs: with "
 				 "XLA_PYTHON_CLIENT_PREALLOCATE=false it takes memory as it is "
 				 "used, XLA_PYTHON_CLIENT_MEM_FRACTION sets the part.");
 	}

@@ -52,9 +52,9 @@ void gpu_use_release(struct gpu_use *g);
 void gpu_use_row(struct gpu_use *g, const struct row *row);
 
 /* " torch has 8.30 GiB of that, NCCL 1.20 GiB": at the peak of the device. Nothing, if nobody knows. */
-void gpu_use_say_askers(const struct gpu_use *g, uint32_t device, struct buf *out);
+void gpu_use_describe_askers(const struct gpu_use *g, uint32_t device, struct buf *out);
 /* " XLA holds 75 % of device 0 as one block of 105.00 GiB; …": for each pool, begins with a blank. */
-void gpu_use_say_pools(const struct gpu_use *g, struct buf *out);
+void gpu_use_describe_pools(const struct gpu_use *g, struct buf *out);
 /* Keys askers and pools, of one device. */
 void gpu_use_put_json(const struct gpu_use *g, uint32_t device, json_t *out);
 

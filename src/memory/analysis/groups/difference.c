@@ -216,27 +216,27 @@ uint64_t difference_count(const struct groups_difference *d)
 /* --- the answer --- */
 
 /* The largest difference of a device; of modules the innermost that has nearly all of it. */
-static const struct group_pair *pair_to_tell(const struct groups_difference *d, uint32_t device)
+static const struct group_pair *pair_to_report(const struct groups_difference *d, uint32_t device)
 {
-	const struct group_pair *told = NULL;
+	const struct group_pair *reported = NULL;
 
 	for (size_t i = 0; i < d->n; i++) {
 		const struct group_pair *p = &d->list[i];
 
 		if (p->device != device || p->is_rest || !weight_of(p))
 			continue;
-		if (!told)
-			told = p;
-		size_t len = strlen(told->name);
-		bool inside = !strncmp(p->name, told->name, len) && p->name[len] == '.';
-		if (inside && group_is_nearly_all(weight_of(p), weight_of(told)))
-			told = p;
+		if (!reported)
+			reported = p;
+		size_t len = strlen(reported->name);
+		bool inside = !strncmp(p->name, reported->name, len) && p->name[len] == '.';
+		if (inside && group_is_nearly_all(weight_of(p), weight_of(reported)))
+			reported = p;
 	}
-	return told;
+	return reported;
 }
 
 /* The line where most of a difference comes from; NULL: none has half of it. */
-static const char *line_to_tell(const struct groups_difference *d, const struct group_pair *p)
+static const char *line_to_report(const struct groups_difference *d, const struct group_pair *p)
 {
 	int64_t sign = more_of(p) < 0 ? -1 : 1, most = 0;
 	const char *where = NULL;
@@ -254,14 +254,14 @@ static const char *line_to_tell(const struct groups_difference *d, const struct 
 }
 
 /* The types that differ in the direction of the whole. */
-static void say_types(const struct group_pair *p, struct buf *out)
+static void describe_types(const struct group_pair *p, struct buf *out)
 {
 	int64_t left[GROUP_TYPES];
 	int sign = more_of(p) < 0 ? -1 : 1;
 
 	for (size_t i = 0; i < GROUP_TYPES; i++)
 		left[i] = sign * (int64_t)(p->sums[1].each[i] - p->sums[0].each[i]);
-	for (unsigned said = 0; said < MAX_TYPES; said++) {
+	for (unsigned shown = 0; shown < MAX_TYPES; shown++) {
 		size_t most = 0;
 
 		for (size_t i = 1; i < GROUP_TYPES; i++)
@@ -269,41 +269,41 @@ static void say_types(const struct group_pair *p, struct buf *out)
 				most = i;
 		if (left[most] <= 0)
 			return;
-		say(out, "{}{} {}", TEXT(said ? ", " : ": "), BYTES((uint64_t)left[most]),
-		    TEXT(group_type_words(most)));
+		add_text(out, "{}{} {}", TEXT(shown ? ", " : ": "), BYTES((uint64_t)left[most]),
+			 TEXT(group_type_words(most)));
 		left[most] = 0;
 	}
 }
 
-static void say_device(const struct groups_difference *d, const struct group_pair *device,
-		       struct buf *out)
+static void describe_device(const struct groups_difference *d, const struct group_pair *device,
+			    struct buf *out)
 {
-	const struct group_pair *told = pair_to_tell(d, device->device);
+	const struct group_pair *reported = pair_to_report(d, device->device);
 	struct buf where = {0};
 
 	words_device(&where, device->device, false);
-	if (told) {
-		const char *more = more_of(told) < 0 ? "less" : "more";
+	if (reported) {
+		const char *more = more_of(reported) < 0 ? "less" : "more";
 		if (d->by == GROUPS_BY_TYPE)
-			say(out, "There are {} {} of {} than in base at the peak of {}",
-			    BYTES(weight_of(told)), TEXT(more), TEXT(told->name),
-			    TEXT(buf_str(&where)));
+			add_text(out, "There are {} {} of {} than in base at the peak of {}",
+				 BYTES(weight_of(reported)), TEXT(more), TEXT(reported->name),
+				 TEXT(buf_str(&where)));
 		else
-			say(out, "{} holds {} {} than in base at the peak of {}",
-			    PRINTABLE(told->name), BYTES(weight_of(told)), TEXT(more),
-			    TEXT(buf_str(&where)));
-		const char *line = line_to_tell(d, told);
+			add_text(out, "{} holds {} {} than in base at the peak of {}",
+				 PRINTABLE(reported->name), BYTES(weight_of(reported)), TEXT(more),
+				 TEXT(buf_str(&where)));
+		const char *line = line_to_report(d, reported);
 		if (line)
-			say(out, ", from {}", PRINTABLE(line));
+			add_text(out, ", from {}", PRINTABLE(line));
 		if (d->by != GROUPS_BY_TYPE)
-			say_types(told, out);
-		say(out, ". ");
+			describe_types(reported, out);
+		add_text(out, ". ");
 	} else {
-		say(out, "No {} holds another amount than in base at the peak of {}. ",
-		    TEXT(groups_by_names[d->by]), TEXT(buf_str(&where)));
+		add_text(out, "No {} holds another amount than in base at the peak of {}. ",
+			 TEXT(groups_by_names[d->by]), TEXT(buf_str(&where)));
 	}
-	say(out, "The peak is {}, {} in base.", BYTES((uint64_t)device->bytes[1]),
-	    BYTES((uint64_t)device->bytes[0]));
+	add_text(out, "The peak is {}, {} in base.", BYTES((uint64_t)device->bytes[1]),
+		 BYTES((uint64_t)device->bytes[0]));
 	buf_release(&where);
 }
 
@@ -325,18 +325,19 @@ void difference_text(const struct groups_difference *d, const struct report *r)
 	struct buf answer = {0};
 
 	for (size_t i = 0; i < d->ndevices && i < MAX_DEVICES; i++) {
-		say(&answer, i ? " " : "");
-		say_device(d, &d->devices[i], &answer);
+		add_text(&answer, i ? " " : "");
+		describe_device(d, &d->devices[i], &answer);
 	}
 	if (d->nmoved)
-		say(&answer,
-		    " Lines have moved: {} {} paired by function and file (the lines are those of "
-		    "compare).",
-		    COUNT_OF(d->nmoved, "call site"), TEXT(words_was(d->nmoved)));
+		add_text(&answer,
+			 " Lines have moved: {} {} paired by function and file (the lines are "
+			 "those of "
+			 "compare).",
+			 COUNT_OF(d->nmoved, "call site"), TEXT(words_was(d->nmoved)));
 	report_paragraph(r, 0, &answer);
 	if (!shown)
 		return;
-	report_say(r, "\n");
+	report_add(r, "\n");
 	report_fields(r, &table, d->list, shown, sizeof(*d->list));
 	if (n > shown)
 		report_more(r, 2, n - shown, "group");
@@ -355,7 +356,7 @@ static json_t *pair_json(const struct groups_difference *d, const struct group_p
 	put_text(o, "base_name", p->base_name);
 	json_object_set_new(o, "types", types);
 	if (d->by == GROUPS_BY_MODULE)
-		put_text(o, "where", line_to_tell(d, p));
+		put_text(o, "where", line_to_report(d, p));
 	return o;
 }
 

@@ -162,13 +162,13 @@ void groups_release(struct groups *g)
 
 /* --- the answer --- */
 
-void group_say_each(const struct group *g, struct buf *out)
+void group_describe_each(const struct group *g, struct buf *out)
 {
 	if (g->count < 2)
 		return;
-	say(out, "{} x {}", COUNT(g->count), BYTES(g->least_bytes));
+	add_text(out, "{} x {}", COUNT(g->count), BYTES(g->least_bytes));
 	if (g->most_bytes != g->least_bytes)
-		say(out, " to {}", BYTES(g->most_bytes));
+		add_text(out, " to {}", BYTES(g->most_bytes));
 }
 
 bool group_is_nearly_all(uint64_t part, uint64_t whole)
@@ -178,17 +178,17 @@ bool group_is_nearly_all(uint64_t part, uint64_t whole)
 
 const struct group *groups_main_module(const struct groups *g)
 {
-	const struct group *told = NULL;
+	const struct group *reported = NULL;
 
 	for (size_t i = 0; i < g->n; i++) {
 		const struct group *one = &g->list[i];
 
-		if (one->is_rest || (told && one->depth <= told->depth))
+		if (one->is_rest || (reported && one->depth <= reported->depth))
 			continue;
 		if (group_is_nearly_all(one->bytes, g->bytes))
-			told = one;
+			reported = one;
 	}
-	return told;
+	return reported;
 }
 
 const char *groups_main_line(const struct groups *g, const struct group *one)
@@ -199,7 +199,7 @@ const char *groups_main_line(const struct groups *g, const struct group *one)
 }
 
 /* Equal modules if they have much, else what has most. */
-static const struct group *group_to_tell(const struct groups *g)
+static const struct group *group_to_report(const struct groups *g)
 {
 	const struct group *most = NULL, *equal = NULL;
 
@@ -216,11 +216,11 @@ static const struct group *group_to_tell(const struct groups *g)
 	return equal && equal->bytes >= g->bytes / TOLD_SHARE ? equal : most;
 }
 
-static void say_types(const struct group *g, struct buf *out)
+static void describe_types(const struct group *g, struct buf *out)
 {
 	union group_sums left = g->sums;
 
-	for (unsigned said = 0; said < MAX_PARTS; said++) {
+	for (unsigned shown = 0; shown < MAX_PARTS; shown++) {
 		size_t most = 0;
 
 		for (size_t i = 1; i < GROUP_TYPES; i++)
@@ -228,18 +228,18 @@ static void say_types(const struct group *g, struct buf *out)
 				most = i;
 		if (!left.each[most])
 			return;
-		say(out, "{}{} {}", TEXT(said ? ", " : ": "), BYTES(left.each[most]),
-		    TEXT(group_type_words(most)));
+		add_text(out, "{}{} {}", TEXT(shown ? ", " : ": "), BYTES(left.each[most]),
+			 TEXT(group_type_words(most)));
 		left.each[most] = 0;
 	}
 }
 
 /* The largest that are neither inside of it nor around it. */
-static void say_others(const struct groups *g, const struct group *told, struct buf *out)
+static void describe_others(const struct groups *g, const struct group *reported, struct buf *out)
 {
-	unsigned said = 0;
+	unsigned shown = 0;
 
-	for (size_t i = 0; i < g->n && said < MAX_PARTS - 1; i++) {
+	for (size_t i = 0; i < g->n && shown < MAX_PARTS - 1; i++) {
 		const struct group *one = &g->list[i];
 
 		if (one->depth > 1 || one->is_rest || one->bytes < g->bytes / MIN_SHARE)
@@ -247,90 +247,91 @@ static void say_others(const struct groups *g, const struct group *told, struct 
 		size_t end = i + 1; /* of what is inside */
 		while (end < g->n && g->list[end].depth > 1)
 			end++;
-		if (told >= one && told < &g->list[end])
+		if (reported >= one && reported < &g->list[end])
 			continue;
-		say(out, "{}{} {}", TEXT(said++ ? ", " : " Besides, "), PRINTABLE(one->name),
-		    TEXT("holds "));
-		say(out, "{}", BYTES(one->bytes));
+		add_text(out, "{}{} {}", TEXT(shown++ ? ", " : " Besides, "), PRINTABLE(one->name),
+			 TEXT("holds "));
+		add_text(out, "{}", BYTES(one->bytes));
 	}
-	say(out, said ? "." : "");
+	add_text(out, shown ? "." : "");
 }
 
 /* Where more belongs to no group than to the one that is told, that is part of the answer. */
-static void say_rest(const struct groups *g, const struct group *told, struct buf *out)
+static void describe_rest(const struct groups *g, const struct group *reported, struct buf *out)
 {
 	const struct group *rest = NULL;
 
 	for (size_t i = 0; i < g->n; i++)
 		if (g->list[i].is_rest && (!rest || g->list[i].bytes > rest->bytes))
 			rest = &g->list[i];
-	if (!rest || rest->bytes <= told->bytes)
+	if (!rest || rest->bytes <= reported->bytes)
 		return;
-	say(out, "; {} ", BYTES(rest->bytes));
+	add_text(out, "; {} ", BYTES(rest->bytes));
 	if (rest->sums.of.free_in_pools || !strcmp(rest->name, GROUPS_OTHER_MODULES)) {
-		say(out, rest->sums.of.free_in_pools ? "are free inside the pools"
-						     : "belong to other modules");
+		add_text(out, rest->sums.of.free_in_pools ? "are free inside the pools"
+							  : "belong to other modules");
 		return;
 	}
-	say(out, g->options.by == GROUPS_BY_MODULE ? "belong to no module" : "have no call stack");
+	add_text(out,
+		 g->options.by == GROUPS_BY_MODULE ? "belong to no module" : "have no call stack");
 	if (g->rest_imports > rest->bytes / 2)
-		say(out, ", mostly imports of Python");
+		add_text(out, ", mostly imports of Python");
 	for (size_t i = 0; i < GROUP_TYPES && g->rest_imports <= rest->bytes / 2; i++)
 		if (rest->sums.each[i] > rest->bytes / 2)
-			say(out, ", mostly {}", TEXT(group_type_words(i)));
+			add_text(out, ", mostly {}", TEXT(group_type_words(i)));
 }
 
-static void say_missing(const struct groups *g, struct buf *out)
+static void describe_missing(const struct groups *g, struct buf *out)
 {
 	if (g->options.by == GROUPS_BY_MODULE)
-		say(out, "Modules are known of PyTorch, in recordings that were made with "
-			 "--analysis=decompose; a csv or db file has none.");
+		add_text(out, "Modules are known of PyTorch, in recordings that were made with "
+			      "--analysis=decompose; a csv or db file has none.");
 	else
 		words_stacks_hint(out, false);
 }
 
-static void say_all_types(const struct groups *g, struct breakdown *c, struct block_device *d,
-			  struct buf *out)
+static void describe_all_types(const struct groups *g, struct breakdown *c, struct block_device *d,
+			       struct buf *out)
 {
 	struct group all = {0};
 
 	for (size_t i = 0; i < g->n; i++)
 		group_merge(&all, &g->list[i]);
-	breakdown_say_device(c, d, true, out);
-	say(out, " held {}", BYTES(g->bytes));
-	breakdown_say_when(c, d, false, out);
-	say_types(&all, out);
-	say(out, ".");
+	breakdown_describe_device(c, d, true, out);
+	add_text(out, " held {}", BYTES(g->bytes));
+	breakdown_describe_when(c, d, false, out);
+	describe_types(&all, out);
+	add_text(out, ".");
 }
 
-void groups_say(const struct groups *g, struct breakdown *c, struct block_device *d,
-		const char *moment, struct buf *out)
+void groups_describe(const struct groups *g, struct breakdown *c, struct block_device *d,
+		     const char *moment, struct buf *out)
 {
-	const struct group *told = group_to_tell(g);
+	const struct group *reported = group_to_report(g);
 	struct buf each = {0};
 
-	if (!told) {
-		breakdown_say_device(c, d, true, out);
-		say(out, " held {}; nothing is known about its {}s. ", BYTES(g->bytes),
-		    TEXT(groups_by_names[g->options.by]));
-		say_missing(g, out);
+	if (!reported) {
+		breakdown_describe_device(c, d, true, out);
+		add_text(out, " held {}; nothing is known about its {}s. ", BYTES(g->bytes),
+			 TEXT(groups_by_names[g->options.by]));
+		describe_missing(g, out);
 		return;
 	}
 	if (g->options.by == GROUPS_BY_TYPE) {
-		say_all_types(g, c, d, out);
+		describe_all_types(g, c, d, out);
 		return;
 	}
-	say(out, "{} holds {} of {} {} of ", PRINTABLE(told->name), BYTES(told->bytes),
-	    TEXT(moment), BYTES(g->bytes));
-	breakdown_say_device(c, d, false, out);
-	breakdown_say_when(c, d, false, out);
-	group_say_each(told, &each);
+	add_text(out, "{} holds {} of {} {} of ", PRINTABLE(reported->name), BYTES(reported->bytes),
+		 TEXT(moment), BYTES(g->bytes));
+	breakdown_describe_device(c, d, false, out);
+	breakdown_describe_when(c, d, false, out);
+	group_describe_each(reported, &each);
 	if (each.len)
-		say(out, ", {}", TEXT(buf_str(&each)));
-	say_types(told, out);
-	say_rest(g, told, out);
-	say(out, ".");
-	say_others(g, told, out);
+		add_text(out, ", {}", TEXT(buf_str(&each)));
+	describe_types(reported, out);
+	describe_rest(g, reported, out);
+	add_text(out, ".");
+	describe_others(g, reported, out);
 	buf_release(&each);
 }
 
@@ -344,7 +345,7 @@ static void add_cells(const struct groups *g, const struct group *one, struct ta
 	buf_addf(&cell, "%*s", (int)(one->depth - 1) * 2, "");
 	buf_add_str(&cell, one->name);
 	table_cell(t, &cell);
-	say(&cell, "{}", BYTES(one->bytes));
+	add_text(&cell, "{}", BYTES(one->bytes));
 	table_cell(t, &cell);
 	buf_addf(&cell, "%.1f %%", g->bytes ? (double)one->bytes * 100 / (double)g->bytes : 0);
 	table_cell(t, &cell);
@@ -352,11 +353,11 @@ static void add_cells(const struct groups *g, const struct group *one, struct ta
 		if (!shown[i])
 			continue;
 		if (one->sums.each[i])
-			say(&cell, "{}", BYTES(one->sums.each[i]));
+			add_text(&cell, "{}", BYTES(one->sums.each[i]));
 		table_cell(t, &cell);
 	}
 	if (each) {
-		group_say_each(one, &cell);
+		group_describe_each(one, &cell);
 		table_cell(t, &cell);
 	}
 	buf_release(&cell);
@@ -404,9 +405,9 @@ void groups_print(const struct groups *g, const struct report *r)
 	}
 	report_table(r, &t);
 	if (left_out)
-		report_say(r, "  and {} more (--top)\n", COUNT(left_out));
+		report_add(r, "  and {} more (--top)\n", COUNT(left_out));
 	if (g->modules_left_out)
-		report_say(r,
+		report_add(r,
 			   "  Only {} modules are told apart: {} {} counted for the module around "
 			   "them.\n",
 			   COUNT(GROUPS_MAX_MODULES), COUNT_OF(g->modules_left_out, "more path"),

@@ -88,11 +88,11 @@ const char *groups_main_line(const struct groups *g, const struct group *one);
 /* Is nearly all of a whole a part of it? */
 bool group_is_nearly_all(uint64_t part, uint64_t whole);
 /* "12 x 168 MiB", "12 x 100 KiB to 168 MiB"; nothing for a single one. */
-void group_say_each(const struct group *g, struct buf *out);
+void group_describe_each(const struct group *g, struct buf *out);
 
 /* "transformer.h.* holds 1.97 GiB of the peak of 3.10 GiB on device 0, 12 x 168 MiB: …" */
-void groups_say(const struct groups *g, struct breakdown *c, struct block_device *d,
-		const char *moment, struct buf *out);
+void groups_describe(const struct groups *g, struct breakdown *c, struct block_device *d,
+		     const char *moment, struct buf *out);
 void groups_print(const struct groups *g, const struct report *r);
 /* Puts "by" and the list of groups into an answer. */
 void groups_put(json_t *o, const struct groups *g, const struct stacks *stacks, unsigned top);

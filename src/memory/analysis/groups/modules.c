@@ -309,7 +309,7 @@ static void fold_children(const struct modules *m, const struct fold *f, struct 
 }
 
 /* One group says all if the only one inside of it has all of its bytes. */
-static bool says_nothing(const struct fold *f, const struct folds *inside)
+static bool adds_nothing(const struct fold *f, const struct folds *inside)
 {
 	return inside->n == 1 && f->bytes == inside->list[0].bytes;
 }
@@ -324,7 +324,7 @@ static void list_folds(struct modules *m, const struct folds *all, unsigned part
 		add_name(m, all, &all->list[i], path);
 		if (parts < m->depth)
 			fold_children(m, &all->list[i], &inside);
-		bool skip = says_nothing(&all->list[i], &inside);
+		bool skip = adds_nothing(&all->list[i], &inside);
 		if (!skip)
 			add_group(m, &all->list[i], depth, path);
 		list_folds(m, &inside, parts + 1, depth + !skip, path);

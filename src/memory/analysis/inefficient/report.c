@@ -66,114 +66,122 @@ static const struct pool_waste *worst_pool(const struct verdict *v)
 	return worst;
 }
 
-static void say_cost(const struct verdict *v, const struct pool_waste *w, struct buf *t)
+static void describe_cost(const struct verdict *v, const struct pool_waste *w, struct buf *t)
 {
 	const char *between = ": ";
 
-	say(t, "{} of the {}", BYTES(w->all.at_peak_bytes), BYTES(w->peak_bytes));
+	add_text(t, "{} of the {}", BYTES(w->all.at_peak_bytes), BYTES(w->peak_bytes));
 	buf_addf(t, " (%.1f %%)", 100.0 * (double)w->all.at_peak_bytes / (double)w->peak_bytes);
-	say(t, " that the {} pool of device {}", POOL(w->pool->type),
-	    DEVICE(w->pool->device->device));
+	add_text(t, " that the {} pool of device {}", POOL(w->pool->type),
+		 DEVICE(w->pool->device->device));
 	if (has_several_processes(v))
-		say(t, " in process {}", NUMBER(w->pool->process->pid));
-	say(t, " held at its peak was memory that nobody used at that moment");
+		add_text(t, " in process {}", NUMBER(w->pool->process->pid));
+	add_text(t, " held at its peak was memory that nobody used at that moment");
 	for (int k = 0; k < KINDS; k++) {
 		if (!w->kinds[k].at_peak_bytes)
 			continue;
-		say(t, "{}{} {}", TEXT(between), BYTES(w->kinds[k].at_peak_bytes),
-		    TEXT(words[k].participle));
+		add_text(t, "{}{} {}", TEXT(between), BYTES(w->kinds[k].at_peak_bytes),
+			 TEXT(words[k].participle));
 		between = ", ";
 	}
-	say(t, ".");
+	add_text(t, ".");
 }
 
-static void say_findings(const struct verdict *v, struct buf *t)
+static void describe_findings(const struct verdict *v, struct buf *t)
 {
 	const struct pool_waste *w = worst_pool(v);
 	uint64_t elsewhere = v->all.at_peak_bytes - w->all.at_peak_bytes;
 
 	if (!w->all.at_peak_bytes) {
-		say(t,
-		    "{} ({}) {}, but not while a pool was at its peak: the peak would be the same "
-		    "without this waste.",
-		    COUNT_OF(v->all.blocks, "block"), BYTES(v->all.bytes),
-		    TEXT(v->all.blocks == 1 ? "was held while nobody used it"
-					    : "were held while nobody used them"));
+		add_text(t,
+			 "{} ({}) {}, but not while a pool was at its peak: the peak would be the "
+			 "same "
+			 "without this waste.",
+			 COUNT_OF(v->all.blocks, "block"), BYTES(v->all.bytes),
+			 TEXT(v->all.blocks == 1 ? "was held while nobody used it"
+						 : "were held while nobody used them"));
 		return;
 	}
-	say_cost(v, w, t);
+	describe_cost(v, w, t);
 	if (elsewhere)
-		say(t, " In other pools it was {}.", BYTES(elsewhere));
+		add_text(t, " In other pools it was {}.", BYTES(elsewhere));
 	if (v->all.bytes > v->all.at_peak_bytes)
-		say(t, " Another {} lay unused at other times, which does not raise the peak.",
-		    BYTES(v->all.bytes - v->all.at_peak_bytes));
+		add_text(t, " Another {} lay unused at other times, which does not raise the peak.",
+			 BYTES(v->all.bytes - v->all.at_peak_bytes));
 }
 
-static void say_nothing_found(const struct verdict *v, struct buf *t)
+static void describe_nothing_found(const struct verdict *v, struct buf *t)
 {
 	const struct inefficient_options *o = &v->a->options;
 	unsigned left = o->kinds & INEFFICIENT_ALL;
 	bool one = v->a->marked == 1;
 
-	say(t, "No inefficient memory: of {} none", COUNT_OF(v->blocks, "block"));
+	add_text(t, "No inefficient memory: of {} none", COUNT_OF(v->blocks, "block"));
 	/* Only of what was looked for: --type and --mem-size leave the rest out. */
 	if (o->min_bytes)
-		say(t, " of {} or more", BYTES(o->min_bytes));
-	say(t, " was ");
+		add_text(t, " of {} or more", BYTES(o->min_bytes));
+	add_text(t, " was ");
 	for (unsigned kind = 0; kind < INEFFICIENT_KINDS; kind++) {
 		if (!(left & 1u << kind))
 			continue;
 		left &= ~(1u << kind);
-		say(t, "{}{}", TEXT(words[kind].none),
-		    TEXT(!left		     ? "."
-			 : left & (left - 1) ? ", "
-					     : ", or "));
+		add_text(t, "{}{}", TEXT(words[kind].none),
+			 TEXT(!left		  ? "."
+			      : left & (left - 1) ? ", "
+						  : ", or "));
 	}
 	if (v->a->marked)
-		say(t,
-		    " {} {} one of the plain rules and {} marked in the rows, but waited only for "
-		    "a moment, for a small part of a long life, or for the first step.",
-		    COUNT_OF(v->a->marked, "block"), TEXT(one ? "matches" : "match"),
-		    TEXT(one ? "is" : "are"));
+		add_text(t,
+			 " {} {} one of the plain rules and {} marked in the rows, but waited only "
+			 "for "
+			 "a moment, for a small part of a long life, or for the first step.",
+			 COUNT_OF(v->a->marked, "block"), TEXT(one ? "matches" : "match"),
+			 TEXT(one ? "is" : "are"));
 }
 
 /* Where the most costly ones of each kind come from. */
-static void say_largest(const struct verdict *v, struct buf *t)
+static void describe_largest(const struct verdict *v, struct buf *t)
 {
-	unsigned said = 0;
+	unsigned shown = 0;
 
 	for (size_t i = 0; i < v->sites.n; i++) {
 		const struct site *s = &v->sites.list[i];
 
-		if (said & 1u << s->kind || !s->stack)
+		if (shown & 1u << s->kind || !s->stack)
 			continue;
-		say(t, "{} {} in {}", TEXT(said ? "," : " The largest part:"),
-		    TEXT(words[s->kind].participle), WHERE(verdict_stacks(v), s->stack));
-		said |= 1u << s->kind;
+		add_text(t, "{} {} in {}", TEXT(shown ? "," : " The largest part:"),
+			 TEXT(words[s->kind].participle), WHERE(verdict_stacks(v), s->stack));
+		shown |= 1u << s->kind;
 	}
-	say(t, said ? "." : "");
+	add_text(t, shown ? "." : "");
 }
 
-static void say_answer(const struct verdict *v, struct buf *t)
+static void describe_answer(const struct verdict *v, struct buf *t)
 {
 	if (!v->npools)
-		say(t, "Nothing to judge: no memory of PyTorch's or ATB's pool was recorded.");
+		add_text(t, "Nothing to judge: no memory of PyTorch's or ATB's pool was recorded.");
 	else if (!v->accesses && v->a->accesses_asked)
-		say(t, "Whether memory was used well is unknown: the job announced no operator "
-		       "that used it, though that was recorded. PyTorch's operators are announced "
-		       "in a Python process (docs/inefficient.md), others with mstx.");
+		add_text(
+			t,
+			"Whether memory was used well is unknown: the job announced no operator "
+			"that used it, though that was recorded. PyTorch's operators are announced "
+			"in a Python process (docs/inefficient.md), others with mstx.");
 	else if (!v->accesses)
-		say(t, "Whether memory was used well is unknown: no operator reported that it used "
-		       "the memory. Record the job with --analysis=inefficient and name the "
-		       "recording, or with --events=alloc,free,launch,access to have the accesses "
-		       "in dump files, too. If the job announces no operators, nothing can be said "
-		       "about its memory.");
+		add_text(
+			t,
+			"Whether memory was used well is unknown: no operator reported that it "
+			"used "
+			"the memory. Record the job with --analysis=inefficient and name the "
+			"recording, or with --events=alloc,free,launch,access to have the accesses "
+			"in dump files, too. If the job announces no operators, nothing can be "
+			"said "
+			"about its memory.");
 	else if (!v->sites.n)
-		say_nothing_found(v, t);
+		describe_nothing_found(v, t);
 	else
-		say_findings(v, t);
+		describe_findings(v, t);
 	if (v->accesses && v->sites.n)
-		say_largest(v, t);
+		describe_largest(v, t);
 }
 
 /* --- pools: a table, and JSON --- */
@@ -301,21 +309,22 @@ static void print_remarks(const struct view *g)
 		bytes += g->v->pools[i].unseen.bytes;
 	}
 	if (blocks)
-		say(&t,
-		    "{} ({}) {} not accessed by any operator that was recorded, so nothing is "
-		    "said about {}.\n",
-		    COUNT_OF(blocks, "block"), BYTES(bytes), TEXT(words_was(blocks)),
-		    TEXT(blocks == 1 ? "it" : "them"));
+		add_text(&t,
+			 "{} ({}) {} not accessed by any operator that was recorded, so nothing is "
+			 "said about {}.\n",
+			 COUNT_OF(blocks, "block"), BYTES(bytes), TEXT(words_was(blocks)),
+			 TEXT(blocks == 1 ? "it" : "them"));
 	if (!g->v->a->operators)
-		say(&t,
-		    "No operators were recorded, so each access counts as a call of its own; {}.\n",
-		    TEXT(g->v->a->operators_asked ? "the job announced none"
-						  : "--events=launch records them"));
+		add_text(&t,
+			 "No operators were recorded, so each access counts as a call of its own; "
+			 "{}.\n",
+			 TEXT(g->v->a->operators_asked ? "the job announced none"
+						       : "--events=launch records them"));
 	if (g->v->sites.n && verdict_stacks(g->v)->count < 2) {
 		for (size_t i = 0; i < b->nprocesses; i++)
 			python |= words_is_python(b->processes[i]->command);
 		words_stacks_hint(&t, python);
-		say(&t, "\n");
+		add_text(&t, "\n");
 	}
 	report_remarks(&g->report, &t);
 }
@@ -328,7 +337,7 @@ void inefficient_text(struct analysis *base, const struct analysis_style *style,
 
 	inefficient_verdict((struct inefficient *)base, &v);
 	if (v.sites.n || !style->console) {
-		say_answer(&v, &answer);
+		describe_answer(&v, &answer);
 		report_paragraph(&g.report, 0, &answer);
 		if (v.npools > 1 && v.sites.n)
 			print_table(&g);

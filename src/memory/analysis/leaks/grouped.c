@@ -9,7 +9,7 @@
 #include "memory/analysis/leaks/leaks_impl.h"
 #include "memory/analysis/processes/processes.h"
 
-#define MAX_SAID 3 /* devices in the first paragraph */
+#define MAX_SHOWN 3 /* devices in the first paragraph */
 #define DEEPEST 64
 
 const char *const leaks_by_names[] = {"site", "module", "line", NULL};
@@ -117,7 +117,7 @@ static void release_devices(struct growing_devices *all)
 }
 
 /* What has nearly all, else what has most; NULL: nothing is known. */
-static const struct group *group_to_tell(const struct groups *g)
+static const struct group *group_to_report(const struct groups *g)
 {
 	const struct group *most = groups_main_module(g);
 
@@ -127,50 +127,50 @@ static const struct group *group_to_tell(const struct groups *g)
 	return most;
 }
 
-static void say_device(const struct leaks *l, const struct growing_device *d,
-		       const struct group *told, struct buf *out)
+static void describe_device(const struct leaks *l, const struct growing_device *d,
+			    const struct group *reported, struct buf *out)
 {
-	const char *line = groups_main_line(&d->groups, told);
+	const char *line = groups_main_line(&d->groups, reported);
 	struct buf each = {0};
 
-	say(out, "{} holds {} of ", PRINTABLE(told->name), BYTES(told->bytes));
+	add_text(out, "{} holds {} of ", PRINTABLE(reported->name), BYTES(reported->bytes));
 	words_device(out, d->device->device, false);
-	say(out, " more than before step {}, {} per step on average", NUMBER(d->first_step),
-	    BYTES(told->bytes / d->span_steps));
-	group_say_each(told, &each);
+	add_text(out, " more than before step {}, {} per step on average", NUMBER(d->first_step),
+		 BYTES(reported->bytes / d->span_steps));
+	group_describe_each(reported, &each);
 	if (each.len)
-		say(out, ", {}", TEXT(buf_str(&each)));
+		add_text(out, ", {}", TEXT(buf_str(&each)));
 	if (line)
-		say(out, ", from {}", PRINTABLE(line));
-	say(out, " (");
-	processes_say(l->base.processes, d->device->process->pid, out);
-	say(out, ").");
-	if (told->bytes < d->bytes)
-		say(out, " {} more are lost elsewhere.", BYTES(d->bytes - told->bytes));
+		add_text(out, ", from {}", PRINTABLE(line));
+	add_text(out, " (");
+	processes_describe(l->base.processes, d->device->process->pid, out);
+	add_text(out, ").");
+	if (reported->bytes < d->bytes)
+		add_text(out, " {} more are lost elsewhere.", BYTES(d->bytes - reported->bytes));
 	buf_release(&each);
 }
 
-bool leaks_say_groups(const struct leaks *l, const struct leak_answer *a, struct buf *out)
+bool leaks_describe_groups(const struct leaks *l, const struct leak_answer *a, struct buf *out)
 {
 	struct growing_devices all;
-	size_t said = 0, more = 0;
+	size_t shown = 0, more = 0;
 
 	list_devices(l, a, &all);
 	for (size_t i = 0; i < all.n; i++) {
-		const struct group *told = group_to_tell(&all.list[i].groups);
+		const struct group *reported = group_to_report(&all.list[i].groups);
 
-		if (!told || said == MAX_SAID) {
-			more += told != NULL;
+		if (!reported || shown == MAX_SHOWN) {
+			more += reported != NULL;
 			continue;
 		}
-		say(out, said++ ? " " : "");
-		say_device(l, &all.list[i], told, out);
+		add_text(out, shown++ ? " " : "");
+		describe_device(l, &all.list[i], reported, out);
 	}
 	if (more)
-		say(out, " {} of processes {} memory, too.", COUNT_OF(more, "more device"),
-		    TEXT(more == 1 ? "loses" : "lose"));
+		add_text(out, " {} of processes {} memory, too.", COUNT_OF(more, "more device"),
+			 TEXT(more == 1 ? "loses" : "lose"));
 	release_devices(&all);
-	return said;
+	return shown;
 }
 
 void leaks_print_groups(const struct leaks *l, const struct leak_answer *a, const struct report *r)
@@ -182,9 +182,9 @@ void leaks_print_groups(const struct leaks *l, const struct leak_answer *a, cons
 		const struct growing_device *d = &all.list[i];
 		struct buf title = {0};
 
-		say(&title, "Lost memory of process {}, device {}, by {}",
-		    NUMBER(d->device->process->pid), DEVICE(d->device->device),
-		    TEXT(leaks_by_names[l->by]));
+		add_text(&title, "Lost memory of process {}, device {}, by {}",
+			 NUMBER(d->device->process->pid), DEVICE(d->device->device),
+			 TEXT(leaks_by_names[l->by]));
 		report_title(r, buf_str(&title));
 		groups_print(&d->groups, r);
 		buf_release(&title);

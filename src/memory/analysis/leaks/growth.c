@@ -196,45 +196,45 @@ void growth_judge(struct leaks *l, struct leak_answer *out)
 
 /* --- words --- */
 
-#define MAX_SAID 3
+#define MAX_SHOWN 3
 
-static void say_place(const struct leaks *l, const struct growth_finding *f, struct buf *out)
+static void describe_place(const struct leaks *l, const struct growth_finding *f, struct buf *out)
 {
 	const struct leak_site *s = f->site;
 
 	if (!stacks_where(leaks_stacks(l), s->stack, out))
-		say(out, "blocks of {}{} without a call stack", TEXT(s->is_parent ? "up to " : ""),
-		    BYTES(s->size));
+		add_text(out, "blocks of {}{} without a call stack",
+			 TEXT(s->is_parent ? "up to " : ""), BYTES(s->size));
 }
 
-static void say_growth(const struct leaks *l, const struct growth_finding *f, bool others,
-		       struct buf *out)
+static void describe_growth(const struct leaks *l, const struct growth_finding *f, bool others,
+			    struct buf *out)
 {
 	const struct leak_process *p = f->site->pool->process->own;
 
-	say(out, "ver {} windows of {}, ", NUMBER(f->windows), DURATION(p->windows.length_ns));
+	add_text(out, "ver {} windows of {}, ", NUMBER(f->windows), DURATION(p->windows.length_ns));
 	words_device(out, f->site->pool->device->device, false);
-	say(out, " of ");
-	processes_say(l->base.processes, f->site->pool->process->pid, out);
-	say(out, others ? ", which has no steps, from " : " from ");
-	say_place(l, f, out);
-	say(out, " grew in {} of {}, {}/min ({} so far): {} a leak.", NUMBER(f->rose),
-	    NUMBER(f->windows), BYTES(f->bytes_per_minute), BYTES(f->bytes),
-	    TEXT(f->likely ? "likely" : "possibly"));
+	add_text(out, " of ");
+	processes_describe(l->base.processes, f->site->pool->process->pid, out);
+	add_text(out, others ? ", which has no steps, from " : " from ");
+	describe_place(l, f, out);
+	add_text(out, " grew in {} of {}, {}/min ({} so far): {} a leak.", NUMBER(f->rose),
+		 NUMBER(f->windows), BYTES(f->bytes_per_minute), BYTES(f->bytes),
+		 TEXT(f->likely ? "likely" : "possibly"));
 }
 
-void growth_say(const struct leaks *l, const struct leak_answer *a, enum growth_context context,
-		struct buf *out)
+void growth_describe(const struct leaks *l, const struct leak_answer *a,
+		     enum growth_context context, struct buf *out)
 {
 	size_t n = a->ngrowths;
 
-	for (size_t i = 0; i < n && i < MAX_SAID; i++) {
-		say(out, i == 0 && context == GROWTH_GOES_ON ? " o" : " O");
-		say_growth(l, &a->growths[i], context != GROWTH_ALONE, out);
+	for (size_t i = 0; i < n && i < MAX_SHOWN; i++) {
+		add_text(out, i == 0 && context == GROWTH_GOES_ON ? " o" : " O");
+		describe_growth(l, &a->growths[i], context != GROWTH_ALONE, out);
 	}
-	if (n > MAX_SAID)
-		say(out, " {} {} over time, too.", COUNT_OF(n - MAX_SAID, "more place"),
-		    TEXT(n == MAX_SAID + 1 ? "grows" : "grow"));
+	if (n > MAX_SHOWN)
+		add_text(out, " {} {} over time, too.", COUNT_OF(n - MAX_SHOWN, "more place"),
+			 TEXT(n == MAX_SHOWN + 1 ? "grows" : "grow"));
 }
 
 static json_t *growth_value(const struct leaks *l, const struct growth_finding *f)

@@ -221,8 +221,8 @@ void growth_judge(struct leaks *l, struct leak_answer *out);
 /* What the sentences about growth follow: no process has steps; a sentence about the steps of
  * others; one that they go on with. */
 enum growth_context { GROWTH_ALONE, GROWTH_FOLLOWS, GROWTH_GOES_ON };
-void growth_say(const struct leaks *l, const struct leak_answer *a, enum growth_context context,
-		struct buf *out);
+void growth_describe(const struct leaks *l, const struct leak_answer *a,
+		     enum growth_context context, struct buf *out);
 json_t *growth_json(const struct leaks *l, const struct leak_answer *a);
 
 /* --- grouped.c --- */
@@ -231,7 +231,7 @@ json_t *growth_json(const struct leaks *l, const struct leak_answer *a);
  * there is none. */
 char *leak_module(const struct leaks *l, const struct leak_finding *f);
 /* "h.*.mlp holds 2.10 GiB of device 0 more than before step 2, …"; false: nothing is known of them. */
-bool leaks_say_groups(const struct leaks *l, const struct leak_answer *a, struct buf *out);
+bool leaks_describe_groups(const struct leaks *l, const struct leak_answer *a, struct buf *out);
 void leaks_print_groups(const struct leaks *l, const struct leak_answer *a, const struct report *r);
 json_t *leaks_groups_json(const struct leaks *l, const struct leak_answer *a, unsigned top);
 

@@ -25,7 +25,7 @@ static void print_device(const struct report *r, const struct block **list, size
 {
 	uint64_t bytes = 0;
 
-	report_say(r, "\n====== ERROR: Detected memory leaks on device {} ======\n",
+	report_add(r, "\n====== ERROR: Detected memory leaks on device {} ======\n",
 		   DEVICE(list[0]->pool->device->device));
 	for (size_t i = 0; i < n; i++) {
 		const struct block *b = list[i];
@@ -39,7 +39,7 @@ static void print_device(const struct report *r, const struct block **list, size
 			 (unsigned long long)b->ptr, (unsigned long long)b->kernels, b->step);
 	}
 	if (n > MAX_LINES)
-		report_say(r, "... and {} more.\n", NUMBER(n - MAX_LINES));
+		report_add(r, "... and {} more.\n", NUMBER(n - MAX_LINES));
 	buf_addf(r->out, "====== SUMMARY: %g Mb(s) leaked in %zu allocation(s) ======\n",
 		 (double)bytes / MIB, n);
 }

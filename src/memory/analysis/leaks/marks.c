@@ -239,9 +239,9 @@ void marks_judge(const struct marks *m, struct mark_results *out)
 				continue;
 			r.window = window_for(p, d, &r.of_process);
 			if (r.window->marks < 3)
-				r.trouble = MARK_TROUBLE_FEW;
+				r.problem = MARK_TROUBLE_FEW;
 			else if (r.window->marks - 3 < m->start)
-				r.trouble = MARK_TROUBLE_START;
+				r.problem = MARK_TROUBLE_START;
 			else
 				list_leaks(&r);
 			LIST_ADD(out->list, out->n, out->cap, r);
@@ -278,7 +278,7 @@ bool leaks_marks_failed(struct analysis *a)
 	marks_judge((struct marks *)a, &all);
 	failed = !all.n;
 	for (size_t i = 0; i < all.n; i++)
-		failed |= all.list[i].trouble != MARK_TROUBLE_NONE;
+		failed |= all.list[i].problem != MARK_TROUBLE_NONE;
 	marks_results_release(&all);
 	return failed;
 }

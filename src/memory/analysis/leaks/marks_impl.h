@@ -49,14 +49,14 @@ struct marks {
 
 /* --- what was leaked --- */
 
-enum mark_trouble { MARK_TROUBLE_NONE, MARK_TROUBLE_FEW, MARK_TROUBLE_START };
+enum mark_problem { MARK_TROUBLE_NONE, MARK_TROUBLE_FEW, MARK_TROUBLE_START };
 
 struct mark_result {
 	const struct block_process *process;
 	uint32_t device;
 	const struct mark_window *window;
 	bool of_process; /* the marks are */
-	enum mark_trouble trouble;
+	enum mark_problem problem;
 	const struct mark_entry **leaks; /* in the order of rows */
 	size_t nleaks;
 	uint64_t bytes;

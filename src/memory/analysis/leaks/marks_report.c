@@ -80,39 +80,40 @@ static void add_float(struct buf *out, double v)
 		buf_add_str(out, ".0");
 }
 
-static void say_leaks(const struct marks *m, const struct mark_result *r, struct buf *out)
+static void describe_leaks(const struct marks *m, const struct mark_result *r, struct buf *out)
 {
 	const char *was = words_was(r->nleaks);
 	size_t n;
 	struct mark_site *sites = list_sites(r, &n);
 
-	say(out, "{} ({}) that {} allocated between marks {} and {} {} not freed by mark {}",
-	    COUNT_OF(r->nleaks, "block"), BYTES(r->bytes), TEXT(was), NUMBER(m->start),
-	    NUMBER(m->start + 1), TEXT(was), NUMBER(m->start + 2));
+	add_text(out, "{} ({}) that {} allocated between marks {} and {} {} not freed by mark {}",
+		 COUNT_OF(r->nleaks, "block"), BYTES(r->bytes), TEXT(was), NUMBER(m->start),
+		 NUMBER(m->start + 1), TEXT(was), NUMBER(m->start + 2));
 	if (sites[0].stack)
-		say(out, n == 1 ? ", all from {}" : ", the largest part from {}",
-		    WHERE(&m->base.blocks->stacks, sites[0].stack));
-	say(out, ".");
+		add_text(out, n == 1 ? ", all from {}" : ", the largest part from {}",
+			 WHERE(&m->base.blocks->stacks, sites[0].stack));
+	add_text(out, ".");
 	free(sites);
 }
 
-static void say_result(const struct marks *m, const struct mark_result *r, struct buf *out)
+static void describe_result(const struct marks *m, const struct mark_result *r, struct buf *out)
 {
 	uint64_t marks = r->window->marks;
 
-	say(out, "Process {}, device {}: ", NUMBER(r->process->pid), DEVICE(r->device));
-	if (r->trouble == MARK_TROUBLE_FEW)
-		say(out, "there are {} marks \"{}\", and three are needed.", NUMBER(marks),
-		    PRINTABLE(m->text));
-	else if (r->trouble == MARK_TROUBLE_START)
-		say(out, "there are {} such marks, so --start can be 0 to {}.", NUMBER(marks),
-		    NUMBER(marks - 3));
+	add_text(out, "Process {}, device {}: ", NUMBER(r->process->pid), DEVICE(r->device));
+	if (r->problem == MARK_TROUBLE_FEW)
+		add_text(out, "there are {} marks \"{}\", and three are needed.", NUMBER(marks),
+			 PRINTABLE(m->text));
+	else if (r->problem == MARK_TROUBLE_START)
+		add_text(out, "there are {} such marks, so --start can be 0 to {}.", NUMBER(marks),
+			 NUMBER(marks - 3));
 	else if (!r->nleaks)
-		say(out,
-		    "everything that was allocated between marks {} and {} was freed by mark {}.",
-		    NUMBER(m->start), NUMBER(m->start + 1), NUMBER(m->start + 2));
+		add_text(out,
+			 "everything that was allocated between marks {} and {} was freed by mark "
+			 "{}.",
+			 NUMBER(m->start), NUMBER(m->start + 1), NUMBER(m->start + 2));
 	else
-		say_leaks(m, r, out);
+		describe_leaks(m, r, out);
 }
 
 static bool has_marks(const struct mark_results *all)
@@ -143,7 +144,7 @@ static uint32_t *names_by_count(const struct marks *m)
 }
 
 /* There is no mark of that name: what there is instead. */
-static void say_instead(const struct marks *m, struct buf *out)
+static void describe_instead(const struct marks *m, struct buf *out)
 {
 	uint32_t *list = names_by_count(m);
 	size_t n = m->names.count, len;
@@ -152,20 +153,21 @@ static void say_instead(const struct marks *m, struct buf *out)
 		const char *name = names_get(&m->names, list[i], &len);
 		bool whole = len < MAX_NAME_BYTES;
 
-		say(out, i ? ", \"" : " The marks in this file are \"");
+		add_text(out, i ? ", \"" : " The marks in this file are \"");
 		text_add_printable(out, name, whole ? len : MAX_NAME_BYTES);
-		say(out, "{}\" ({})", TEXT(whole ? "" : "…"), COUNT(m->counts[list[i]]));
+		add_text(out, "{}\" ({})", TEXT(whole ? "" : "…"), COUNT(m->counts[list[i]]));
 	}
 	if (n > MAX_OTHER_MARKS)
-		say(out, " and {}", COUNT_OF(n - MAX_OTHER_MARKS, "other"));
-	say(out, n ? "." : " There are no marks at all.");
+		add_text(out, " and {}", COUNT_OF(n - MAX_OTHER_MARKS, "other"));
+	add_text(out, n ? "." : " There are no marks at all.");
 	free(list);
 	if (m->steps || m->ranges)
-		say(out,
-		    " The steps of this job were reported by {}: `sonde mem leaks` without --mark "
-		    "uses "
-		    "them.",
-		    TEXT(m->steps ? "step()" : "ranges named \"step start\""));
+		add_text(out,
+			 " The steps of this job were reported by {}: `sonde mem leaks` without "
+			 "--mark "
+			 "uses "
+			 "them.",
+			 TEXT(m->steps ? "step()" : "ranges named \"step start\""));
 }
 
 static void print_answer(const struct marks *m, const struct mark_results *all,
@@ -174,25 +176,26 @@ static void print_answer(const struct marks *m, const struct mark_results *all,
 	struct buf t = {0};
 
 	for (size_t i = 0; i < all->n; i++) {
-		say(&t, i ? " " : "");
-		say_result(m, &all->list[i], &t);
+		add_text(&t, i ? " " : "");
+		describe_result(m, &all->list[i], &t);
 	}
 	if (!all->n)
-		say(&t, "There is nothing to look at: neither an allocation nor such a mark was "
-			"recorded.");
+		add_text(&t,
+			 "There is nothing to look at: neither an allocation nor such a mark was "
+			 "recorded.");
 	if (!has_marks(all) && (all->n || m->names.count || m->steps || m->ranges))
-		say_instead(m, &t);
+		describe_instead(m, &t);
 	report_paragraph(r, 0, &t);
 }
 
 static void print_leak(const struct mark_entry *e, struct buf *out)
 {
-	say(out, "Direct {} leak of ",
-	    TEXT(e->pool->type == TYPE_HAL ? "Hal memory" : blocks_pool_name(e->pool->type)));
+	add_text(out, "Direct {} leak of ",
+		 TEXT(e->pool->type == TYPE_HAL ? "Hal memory" : blocks_pool_name(e->pool->type)));
 	add_float(out, (double)e->bytes / MIB);
-	say(out, " Mb(s) at ");
+	add_text(out, " Mb(s) at ");
 	buf_add_addr(out, e->ptr);
-	say(out, " in Index {}.\n", NUMBER(e->row));
+	add_text(out, " in Index {}.\n", NUMBER(e->row));
 }
 
 /* The driver's memory in the words of msmemscope; then the other pools in the same manner. */
@@ -203,10 +206,10 @@ static void print_leaks(const struct mark_result *r, struct buf *out)
 	for (size_t i = 0; i < r->nleaks; i++)
 		driver += r->leaks[i]->pool->type == TYPE_HAL;
 	if (!driver)
-		say(out, "No hal memory leaks detected on device {}.\n", DEVICE(r->device));
+		add_text(out, "No hal memory leaks detected on device {}.\n", DEVICE(r->device));
 	if (r->nleaks)
-		say(out, "====== ERROR: Detected memory leaks on device {} ======\n",
-		    DEVICE(r->device));
+		add_text(out, "====== ERROR: Detected memory leaks on device {} ======\n",
+			 DEVICE(r->device));
 	for (int pass = 0; pass < 2; pass++)
 		for (size_t i = 0; i < r->nleaks; i++)
 			if ((r->leaks[i]->pool->type == TYPE_HAL) == !pass)
@@ -221,9 +224,9 @@ static void print_sites(const struct marks *m, const struct mark_result *result,
 	struct mark_site *sites = list_sites(result, &n);
 
 	if (n && top && r->style->literal)
-		report_say(r, "\nBy place:\n");
+		report_add(r, "\nBy place:\n");
 	for (size_t i = 0; i < n && i < top; i++) {
-		report_say(r, "  {}: {}{}\n", POOL(sites[i].type),
+		report_add(r, "  {}: {}{}\n", POOL(sites[i].type),
 			   HELD(sites[i].bytes, sites[i].blocks),
 			   TEXT(sites[i].stack ? "" : ", no call stack recorded"));
 		report_stack(r, 6, stacks_get(&m->base.blocks->stacks, sites[i].stack));
@@ -240,25 +243,25 @@ static void print_result(const struct marks *m, const struct mark_result *result
 	const struct word device = DEVICE(result->device);
 
 	if (!r->style->literal) {
-		if (result->nleaks && !result->trouble && r->style->top)
-			report_say(r, "\nDevice {}\n", device);
-		if (!result->trouble)
+		if (result->nleaks && !result->problem && r->style->top)
+			report_add(r, "\nDevice {}\n", device);
+		if (!result->problem)
 			print_sites(m, result, r);
 		return;
 	}
-	report_say(r, "\nINFO: Starting to analyze data for device {}...\n", device);
-	if (result->trouble == MARK_TROUBLE_FEW) {
-		report_say(r,
+	report_add(r, "\nINFO: Starting to analyze data for device {}...\n", device);
+	if (result->problem == MARK_TROUBLE_FEW) {
+		report_add(r,
 			   "ERROR: Device {} has fewer than 3 data points. Please re-collect the "
 			   "data points.\n",
 			   device);
-	} else if (result->trouble == MARK_TROUBLE_START) {
-		report_say(r,
+	} else if (result->problem == MARK_TROUBLE_START) {
+		report_add(r,
 			   "INFO: Start index {} is out of bounds. Device {} has a total of {} "
 			   "MSTX events.\n",
 			   NUMBER(m->start), device, NUMBER(result->window->marks));
 	} else {
-		report_say(r, "\nLeak Analysis Results for the Custom Range:\n");
+		report_add(r, "\nLeak Analysis Results for the Custom Range:\n");
 		print_leaks(result, r->out);
 		print_sites(m, result, r);
 	}
@@ -294,7 +297,7 @@ static const struct field allocation_fields[] = {
 
 static json_t *result_value(const struct marks *m, const struct mark_result *r, unsigned top)
 {
-	static const char *const troubles[] = {[MARK_TROUBLE_NONE] = NULL,
+	static const char *const problems[] = {[MARK_TROUBLE_NONE] = NULL,
 					       [MARK_TROUBLE_FEW] = "fewer than 3 marks",
 					       [MARK_TROUBLE_START] = "start is out of bounds"};
 	json_t *o = json_object(), *allocations = json_array();
@@ -305,7 +308,7 @@ static json_t *result_value(const struct marks *m, const struct mark_result *r, 
 	put_device(o, r->device);
 	put_number(o, "marks", r->window->marks);
 	put_bool(o, "marks_of_process", r->of_process);
-	put_text(o, "error", troubles[r->trouble]);
+	put_text(o, "error", problems[r->problem]);
 	put_number(o, "blocks", r->nleaks);
 	put_number(o, "bytes", r->bytes);
 	json_object_set_new(o, "places",

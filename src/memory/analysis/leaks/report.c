@@ -9,30 +9,31 @@
 #include "memory/analysis/processes/processes.h"
 #include "wire/record.h"
 
-#define MAX_SAID 3 /* call sites in the first paragraph */
+#define MAX_SHOWN 3 /* call sites in the first paragraph */
 
 /* What stands for the call site of blocks without a call stack; block_bytes 0: sizes differ. */
-static void say_size(struct buf *out, const struct leak_site *s, uint64_t block_bytes)
+static void describe_size(struct buf *out, const struct leak_site *s, uint64_t block_bytes)
 {
 	if (s->before)
-		say(out, "allocated before recording began");
+		add_text(out, "allocated before recording began");
 	else
 		words_blocks_of(out, s->mapping, block_bytes, s->size);
 }
 
 /* --- the answer --- */
 
-static void say_module(const struct leaks_view *g, const struct leak_finding *f, struct buf *out)
+static void describe_module(const struct leaks_view *g, const struct leak_finding *f,
+			    struct buf *out)
 {
 	char *module = leak_module(g->l, f);
 
 	if (module)
-		say(out, ", module {}", PRINTABLE(module));
+		add_text(out, ", module {}", PRINTABLE(module));
 	free(module);
 }
 
 /* `sonde mem show` counts what was left, so it is said why that is another number. */
-static void say_left(const struct leaks_view *g, const struct leak_place *p, struct buf *out)
+static void describe_left(const struct leaks_view *g, const struct leak_place *p, struct buf *out)
 {
 	struct leak_held left = leak_place_left(g->a, p);
 	const struct leak_rest *rest = leak_rest_of(g->a, p->sum.site);
@@ -41,60 +42,60 @@ static void say_left(const struct leaks_view *g, const struct leak_place *p, str
 	if (left.blocks == n)
 		return;
 	if (left.blocks > n)
-		say(out, ", of {} {} (the first step's and the youngest do not count)",
-		    COUNT(left.blocks),
-		    TEXT(rest->running ? "that are alive now" : "left at the end"));
+		add_text(out, ", of {} {} (the first step's and the youngest do not count)",
+			 COUNT(left.blocks),
+			 TEXT(rest->running ? "that are alive now" : "left at the end"));
 	else if (left.blocks)
-		say(out, "; {} of them {} {}", COUNT(left.blocks),
-		    TEXT(left.blocks == 1 ? "is" : "are"),
-		    TEXT(rest->running ? "alive now" : "left at the end"));
+		add_text(out, "; {} of them {} {}", COUNT(left.blocks),
+			 TEXT(left.blocks == 1 ? "is" : "are"),
+			 TEXT(rest->running ? "alive now" : "left at the end"));
 	else
-		say(out, ", all freed after the last step");
+		add_text(out, ", all freed after the last step");
 }
 
-static void say_leak(const struct leaks_view *g, const struct leak_place *p, struct buf *out)
+static void describe_leak(const struct leaks_view *g, const struct leak_place *p, struct buf *out)
 {
 	const struct leak_finding *f = &p->sum;
 	const struct leak_site *s = f->site;
 	bool every = f->steps == f->span_steps;
 
-	say(out, "Process {} loses {}{} of ", NUMBER(s->pool->process->pid),
-	    TEXT(every && !f->block_bytes ? "about " : ""), BYTES(f->bytes_per_step));
+	add_text(out, "Process {} loses {}{} of ", NUMBER(s->pool->process->pid),
+		 TEXT(every && !f->block_bytes ? "about " : ""), BYTES(f->bytes_per_step));
 	if (s->pinned && s->pool->device->device == DEV_HOST)
-		say(out, "pinned ");
+		add_text(out, "pinned ");
 	words_device(out, s->pool->device->device, false);
 	if (every)
-		say(out, " in every step: ");
+		add_text(out, " in every step: ");
 	else
-		say(out, " per step on average (in {} of {}): ", COUNT(f->steps),
-		    COUNT_OF(f->span_steps, "step"));
+		add_text(out, " per step on average (in {} of {}): ", COUNT(f->steps),
+			 COUNT_OF(f->span_steps, "step"));
 	if (!(p->mixed ? stacks_place : stacks_where)(leaks_stacks(g->l), s->stack, out))
-		say_size(out, s, f->block_bytes);
+		describe_size(out, s, f->block_bytes);
 	if (p->nstacks > 1)
-		say(out, " in {}", COUNT_OF(p->nstacks, "call stack"));
-	say_module(g, f, out);
-	say(out, ", {} ({}) since step {}", COUNT_OF(f->blocks, "block"), BYTES(f->bytes),
-	    NUMBER(f->first_step));
-	say_left(g, p, out);
-	say(out, ".");
+		add_text(out, " in {}", COUNT_OF(p->nstacks, "call stack"));
+	describe_module(g, f, out);
+	add_text(out, ", {} ({}) since step {}", COUNT_OF(f->blocks, "block"), BYTES(f->bytes),
+		 NUMBER(f->first_step));
+	describe_left(g, p, out);
+	add_text(out, ".");
 }
 
-static void say_leaks(const struct leaks_view *g, struct buf *out)
+static void describe_leaks(const struct leaks_view *g, struct buf *out)
 {
-	size_t more = g->a->losing > MAX_SAID ? g->a->losing - MAX_SAID : 0;
+	size_t more = g->a->losing > MAX_SHOWN ? g->a->losing - MAX_SHOWN : 0;
 	uint64_t rest = 0;
 
 	for (size_t i = 0; i < g->a->losing; i++) {
-		if (i >= MAX_SAID) {
+		if (i >= MAX_SHOWN) {
 			rest += g->a->places[i].sum.bytes;
 			continue;
 		}
-		say(out, i ? " " : "");
-		say_leak(g, &g->a->places[i], out);
+		add_text(out, i ? " " : "");
+		describe_leak(g, &g->a->places[i], out);
 	}
 	if (more)
-		say(out, " {} {} memory, too ({} so far).", COUNT_OF(more, "more place"),
-		    TEXT(more == 1 ? "loses" : "lose"), BYTES(rest));
+		add_text(out, " {} {} memory, too ({} so far).", COUNT_OF(more, "more place"),
+			 TEXT(more == 1 ? "loses" : "lose"), BYTES(rest));
 }
 
 /* How many processes had steps, and how many the least and the most. */
@@ -123,7 +124,7 @@ static struct steps count_steps(const struct leaks_view *g)
 	return s;
 }
 
-static void say_no_steps(const struct leaks_view *g, struct buf *out)
+static void describe_no_steps(const struct leaks_view *g, struct buf *out)
 {
 	uint64_t blocks = 0, bytes = 0;
 
@@ -132,25 +133,28 @@ static void say_no_steps(const struct leaks_view *g, struct buf *out)
 		bytes += g->a->rests[i].bytes;
 	}
 	if (!g->a->nrests) {
-		say(out, "There is nothing to look at: no allocation was recorded.");
+		add_text(out, "There is nothing to look at: no allocation was recorded.");
 		return;
 	}
 	if (g->a->ngrowths) {
-		say(out, "No steps are known.");
-		growth_say(g->l, g->a, GROWTH_ALONE, out);
+		add_text(out, "No steps are known.");
+		growth_describe(g->l, g->a, GROWTH_ALONE, out);
 	} else {
-		say(out, "No step ended in this recording, so growth cannot be distinguished from "
+		add_text(out,
+			 "No step ended in this recording, so growth cannot be distinguished from "
 			 "memory that is kept on purpose.");
-		say(out, "{}",
-		    TEXT(growth_is_judged(g->l) ? " Over time, nothing grew steadily."
-						: " Growth over time is judged from ten seconds "
-						  "on: this was shorter."));
+		add_text(out, "{}",
+			 TEXT(growth_is_judged(g->l)
+				      ? " Over time, nothing grew steadily."
+				      : " Growth over time is judged from ten seconds "
+					"on: this was shorter."));
 	}
-	say(out, " Mark the steps of the job: " WORDS_MARK_STEPS);
+	add_text(out, " Mark the steps of the job: " WORDS_MARK_STEPS);
 	if (g->l->dumped && blocks)
-		say(out, " {} {} left at the end.", HELD(bytes, blocks), TEXT(words_was(blocks)));
+		add_text(out, " {} {} left at the end.", HELD(bytes, blocks),
+			 TEXT(words_was(blocks)));
 	else if (g->l->dumped)
-		say(out, " Everything that was allocated was freed again.");
+		add_text(out, " Everything that was allocated was freed again.");
 }
 
 /* Of a Python process whose host memory was recorded, but not its objects. */
@@ -173,7 +177,7 @@ static bool has_unseen_objects(const struct leaks_view *g)
 }
 
 /* Where much was not seen, "no leaks" would be about the rest alone. */
-static bool say_uncovered(const struct leaks_view *g, struct buf *out)
+static bool describe_uncovered(const struct leaks_view *g, struct buf *out)
 {
 	const struct processes *ps = g->l->base.processes;
 	const struct process_facts *p = ps ? processes_uncovered(ps) : NULL;
@@ -181,86 +185,89 @@ static bool say_uncovered(const struct leaks_view *g, struct buf *out)
 	if (!p)
 		return false;
 	uint64_t grew = process_uncovered_growth(p);
-	say(out, "No place that was recorded kept more memory from step to step, but {} of ",
-	    BYTES(p->highest.not_covered));
-	processes_say(ps, p->pid, out);
-	say(out, " are not covered");
+	add_text(out, "No place that was recorded kept more memory from step to step, but {} of ",
+		 BYTES(p->highest.not_covered));
+	processes_describe(ps, p->pid, out);
+	add_text(out, " are not covered");
 	if (grew)
-		say(out, " and grew by {} since the first step: it may leak", BYTES(grew));
-	say(out, ".");
+		add_text(out, " and grew by {} since the first step: it may leak", BYTES(grew));
+	add_text(out, ".");
 	return true;
 }
 
-static void say_processes(const struct leaks_view *g, const struct steps *s, struct buf *out)
+static void describe_processes(const struct leaks_view *g, const struct steps *s, struct buf *out)
 {
 	if (s->processes == 1)
-		processes_say(g->l->base.processes, s->pid, out);
+		processes_describe(g->l->base.processes, s->pid, out);
 	else
-		say(out, "{} processes", NUMBER(s->processes));
+		add_text(out, "{} processes", NUMBER(s->processes));
 }
 
 /* "above the limit", where places that lose less are left out. */
-static void say_limit(const struct leaks_view *g, struct buf *out)
+static void describe_limit(const struct leaks_view *g, struct buf *out)
 {
 	if (!g->a->ignored)
 		return;
 	if (g->l->min_bytes == UINT64_MAX)
-		say(out, " above the limit of {} per step", BYTES(LEAKS_HOST_MIN_BYTES_PER_STEP));
+		add_text(out, " above the limit of {} per step",
+			 BYTES(LEAKS_HOST_MIN_BYTES_PER_STEP));
 	else
-		say(out, " above the limit of {}", BYTES(g->l->min_bytes));
+		add_text(out, " above the limit of {}", BYTES(g->l->min_bytes));
 }
 
-static void say_no_leaks(const struct leaks_view *g, const struct steps *s, struct buf *out)
+static void describe_no_leaks(const struct leaks_view *g, const struct steps *s, struct buf *out)
 {
 	bool grows = g->a->ngrowths;
 
-	say(out, "No leaks");
-	say_limit(g, out);
-	say(out, grows ? " in the steps of " : ": ");
-	say_processes(g, s, out);
-	say(out, grows ? " (" : " ended ");
+	add_text(out, "No leaks");
+	describe_limit(g, out);
+	add_text(out, grows ? " in the steps of " : ": ");
+	describe_processes(g, s, out);
+	add_text(out, grows ? " (" : " ended ");
 	if (s->least != s->most)
-		say(out, "{} to ", COUNT(s->least));
-	say(out, "{}", COUNT_OF(s->most, "step"));
+		add_text(out, "{} to ", COUNT(s->least));
+	add_text(out, "{}", COUNT_OF(s->most, "step"));
 	if (grows) {
-		say(out, "), but");
-		growth_say(g->l, g->a, GROWTH_GOES_ON, out);
+		add_text(out, "), but");
+		growth_describe(g->l, g->a, GROWTH_GOES_ON, out);
 	} else if (g->a->ignored) {
-		say(out, ", and no place kept so much more memory from step to step.");
+		add_text(out, ", and no place kept so much more memory from step to step.");
 	} else {
-		say(out, ", and no place kept more memory from step to step.");
+		add_text(out, ", and no place kept more memory from step to step.");
 	}
 	if (has_unseen_objects(g))
-		say(out,
-		    " Python's small objects were recorded by the arena, not one by one: growth "
-		    "of less than an arena in a step shows with --python-objects.");
+		add_text(out, " Python's small objects were recorded by the arena, not one by one: "
+			      "growth "
+			      "of less than an arena in a step shows with --python-objects.");
 }
 
-static void say_clean(const struct leaks_view *g, const struct steps *s, struct buf *out)
+static void describe_clean(const struct leaks_view *g, const struct steps *s, struct buf *out)
 {
-	if (s->most >= LEAKS_MIN_STEPS && !say_uncovered(g, out)) {
-		say_no_leaks(g, s, out);
+	if (s->most >= LEAKS_MIN_STEPS && !describe_uncovered(g, out)) {
+		describe_no_leaks(g, s, out);
 		return;
 	}
 	if (s->most < LEAKS_MIN_STEPS)
-		say(out,
-		    "No leaks are seen{}, but only {} step{} ended: the first is the warm-up, and "
-		    "growth shows from the third on.",
-		    TEXT(g->a->ngrowths ? " in steps" : ""), NUMBER(s->most),
-		    TEXT(s->most == 1 ? "" : "s"));
-	growth_say(g->l, g->a, GROWTH_FOLLOWS, out);
+		add_text(out,
+			 "No leaks are seen{}, but only {} step{} ended: the first is the warm-up, "
+			 "and "
+			 "growth shows from the third on.",
+			 TEXT(g->a->ngrowths ? " in steps" : ""), NUMBER(s->most),
+			 TEXT(s->most == 1 ? "" : "s"));
+	growth_describe(g->l, g->a, GROWTH_FOLLOWS, out);
 }
 
 /* By module or line, as asked for; by call site where these are not known. */
-static void say_growing(const struct leaks_view *g, struct buf *out)
+static void describe_growing(const struct leaks_view *g, struct buf *out)
 {
 	bool asked = g->l->by != LEAKS_BY_SITE;
 
-	if (asked && leaks_say_groups(g->l, g->a, out))
+	if (asked && leaks_describe_groups(g->l, g->a, out))
 		return;
-	say_leaks(g, out);
+	describe_leaks(g, out);
 	if (asked && g->l->by == LEAKS_BY_MODULE)
-		say(out, " No module is known of it: modules are those of PyTorch, in recordings "
+		add_text(out,
+			 " No module is known of it: modules are those of PyTorch, in recordings "
 			 "that were made with --analysis=decompose; a csv or db file has none.");
 }
 
@@ -271,18 +278,18 @@ static void print_answer(const struct leaks_view *g)
 	struct buf t = {0};
 
 	if (g->a->growing) {
-		say_growing(g, &t);
-		growth_say(g->l, g->a, GROWTH_FOLLOWS, &t);
+		describe_growing(g, &t);
+		growth_describe(g->l, g->a, GROWTH_FOLLOWS, &t);
 	} else if (s.processes) {
-		say_clean(g, &s, &t);
+		describe_clean(g, &s, &t);
 	} else {
-		say_no_steps(g, &t);
+		describe_no_steps(g, &t);
 	}
 	if (ignored)
-		say(&t, " {} lose{} less than the limit (--min-bytes=1 shows {}).",
-		    COUNT_OF(ignored, g->a->growing ? "more place" : "place"),
-		    TEXT(ignored == 1 ? "s" : ""), TEXT(ignored == 1 ? "it" : "them"));
-	steps_say(g->l->base.blocks, &t);
+		add_text(&t, " {} lose{} less than the limit (--min-bytes=1 shows {}).",
+			 COUNT_OF(ignored, g->a->growing ? "more place" : "place"),
+			 TEXT(ignored == 1 ? "s" : ""), TEXT(ignored == 1 ? "it" : "them"));
+	steps_describe(g->l->base.blocks, &t);
 	report_paragraph(&g->report, 0, &t);
 }
 
@@ -298,7 +305,7 @@ void leaks_print_frames(const struct leaks_view *g, const struct leak_site *s, u
 		return;
 	report_ink(&g->report, INK_DIM);
 	buf_addf(g->report.out, "%*s", (int)indent, "");
-	say_size(g->report.out, s, block_bytes);
+	describe_size(g->report.out, s, block_bytes);
 	report_ink(&g->report, INK_PLAIN);
 	print(g, "\n");
 }

@@ -35,36 +35,38 @@ void oom_host_reason(const struct oom *o, const struct oom_incident *i, struct b
 	uint64_t used = 0, group = group_limit(o, i, &used);
 
 	if (i->requested >= TOO_MUCH) {
-		say(out, "no process can have that much: the size was computed wrongly.");
+		add_text(out, "no process can have that much: the size was computed wrongly.");
 		return;
 	}
 	if (oom_host_is_oversized(i)) {
-		say(out,
-		    "{} were asked for, and the machine has {} in all, memory and swap: it could "
-		    "never have been given.",
-		    BYTES(i->requested), BYTES(i->machine_bytes));
+		add_text(out,
+			 "{} were asked for, and the machine has {} in all, memory and swap: it "
+			 "could "
+			 "never have been given.",
+			 BYTES(i->requested), BYTES(i->machine_bytes));
 		return;
 	}
 	if (i->has_blocks)
-		say(out, "recorded blocks of this process hold {}", BYTES(i->own_bytes));
+		add_text(out, "recorded blocks of this process hold {}", BYTES(i->own_bytes));
 	else
-		say(out, "this process holds what is listed below");
+		add_text(out, "this process holds what is listed below");
 	if (i->limit)
-		say(out, ", and it may have {} {}", BYTES(i->limit),
-		    TEXT(is_data_limit(i) ? "of data (RLIMIT_DATA, ulimit -d)"
-					  : "of address space, libraries and reservations "
-					    "included (RLIMIT_AS, ulimit -v)"));
+		add_text(out, ", and it may have {} {}", BYTES(i->limit),
+			 TEXT(is_data_limit(i) ? "of data (RLIMIT_DATA, ulimit -d)"
+					       : "of address space, libraries and reservations "
+						 "included (RLIMIT_AS, ulimit -v)"));
 	if (i->limit && i->space_bytes)
-		say(out, ", of which {} were in use", BYTES(i->space_bytes));
+		add_text(out, ", of which {} were in use", BYTES(i->space_bytes));
 	if (group != NO_GROUP) {
-		say(out, "; its control group may have {}", BYTES(group));
+		add_text(out, "; its control group may have {}", BYTES(group));
 		if (used != USAGE_UNKNOWN)
-			say(out, " and had {} at the last sample", BYTES(used));
+			add_text(out, " and had {} at the last sample", BYTES(used));
 	}
 	if (!i->limit && group == NO_GROUP)
-		say(out, ", and it has no limit of its own, so the machine had no more to give "
+		add_text(out,
+			 ", and it has no limit of its own, so the machine had no more to give "
 			 "(memory, swap, vm.overcommit_memory, vm.max_map_count)");
-	say(out, "; {} more were asked for.", BYTES(i->requested));
+	add_text(out, "; {} more were asked for.", BYTES(i->requested));
 }
 
 void oom_host_advice(const struct oom *o, const struct oom_incident *i, struct buf *out)
@@ -72,16 +74,18 @@ void oom_host_advice(const struct oom *o, const struct oom_incident *i, struct b
 	const struct oom_block *b = i->largest.n ? &i->largest.list[0] : NULL;
 
 	if (oom_host_is_oversized(i)) {
-		say(out, "Look at how the size is computed; a negative number is a huge one here.");
+		add_text(out,
+			 "Look at how the size is computed; a negative number is a huge one here.");
 		return;
 	}
 	if (i->limit)
-		say(out, "Raise the limit (ulimit, the scheduler's memory request), or hold less");
+		add_text(out,
+			 "Raise the limit (ulimit, the scheduler's memory request), or hold less");
 	else
-		say(out, "Hold less, or give the job more memory");
+		add_text(out, "Hold less, or give the job more memory");
 	if (b)
-		say(out, "; the largest block has {}", BYTES(b->bytes));
+		add_text(out, "; the largest block has {}", BYTES(b->bytes));
 	if (b && b->stack)
-		say(out, " and comes from {}", WHERE(oom_stacks(o), b->stack));
-	say(out, ".");
+		add_text(out, " and comes from {}", WHERE(oom_stacks(o), b->stack));
+	add_text(out, ".");
 }

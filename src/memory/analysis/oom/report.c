@@ -25,16 +25,16 @@ static uint64_t after_start(const struct oom *o, const struct oom_incident *i)
 
 /* --- the answer --- */
 
-static void say_times(struct buf *out, uint64_t n, const char *after)
+static void describe_times(struct buf *out, uint64_t n, const char *after)
 {
 	if (n == 1)
-		say(out, "once{}", TEXT(after));
+		add_text(out, "once{}", TEXT(after));
 	else
-		say(out, "{}{}", COUNT_OF(n, "time"), TEXT(after));
+		add_text(out, "{}{}", COUNT_OF(n, "time"), TEXT(after));
 }
 
 /* What the first of them was about. */
-static void say_first(const struct view *g, struct buf *t)
+static void describe_first(const struct view *g, struct buf *t)
 {
 	size_t i = 0;
 
@@ -44,17 +44,17 @@ static void say_first(const struct view *g, struct buf *t)
 		return;
 	const struct oom_incident *inc = g->o->incidents[i];
 	struct oom_answer a = oom_answer(g->o, inc);
-	say(t, " Process {} asked for {}", NUMBER(inc->process->pid), BYTES(inc->requested));
+	add_text(t, " Process {} asked for {}", NUMBER(inc->process->pid), BYTES(inc->requested));
 	if (inc->stack)
-		say(t, " in {}", WHERE(oom_stacks(g->o), inc->stack));
+		add_text(t, " in {}", WHERE(oom_stacks(g->o), inc->stack));
 	if (inc->step)
-		say(t, ", in step {}", NUMBER(inc->step));
-	say(t, ": ");
+		add_text(t, ", in step {}", NUMBER(inc->step));
+	add_text(t, ": ");
 	oom_reason(g->o, inc, &a, t);
 }
 
 /* A killed process was refused nothing: it touched memory that its group did not have. */
-static void say_group_kills(const struct oom *o, struct buf *t)
+static void describe_group_kills(const struct oom *o, struct buf *t)
 {
 	const struct processes *ps = o->base.processes;
 	size_t n = oom_group_kills(o), i = 0;
@@ -62,17 +62,17 @@ static void say_group_kills(const struct oom *o, struct buf *t)
 	while (!ps->list[i].group_killed)
 		i++;
 	const struct process_facts *p = &ps->list[i];
-	say(t, "the kernel killed ");
-	processes_say(ps, p->pid, t);
-	say(t, " because its control group had no more memory");
+	add_text(t, "the kernel killed ");
+	processes_describe(ps, p->pid, t);
+	add_text(t, " because its control group had no more memory");
 	if (p->group_limit && p->group_limit != USAGE_UNKNOWN)
-		say(t, " than {}", BYTES(p->group_limit));
+		add_text(t, " than {}", BYTES(p->group_limit));
 	if (p->samples)
-		say(t, "; {} of it were in memory at the last sample, recorded blocks held {}",
-		    BYTES(p->last.usage.rss_bytes), BYTES(p->last.blocks_bytes));
-	say(t, ".");
+		add_text(t, "; {} of it were in memory at the last sample, recorded blocks held {}",
+			 BYTES(p->last.usage.rss_bytes), BYTES(p->last.blocks_bytes));
+	add_text(t, ".");
 	if (n > 1)
-		say(t, " {} more processes were killed so.", NUMBER(n - 1));
+		add_text(t, " {} more processes were killed so.", NUMBER(n - 1));
 }
 
 static void print_answer(const struct view *g)
@@ -90,38 +90,40 @@ static void print_answer(const struct view *g)
 		host += !inc->granted && inc->device == DEV_HOST;
 	}
 	if (n) {
-		say(&t, "{} {} ",
-		    TEXT(host == n ? "Host memory"
-			 : host	   ? "Memory"
-				   : "Device memory"),
-		    TEXT(by_verdict[OOM_OVERSIZED] == n ? "was refused" : "ran out"));
-		say_times(&t, n + g->o->dropped, ":");
+		add_text(&t, "{} {} ",
+			 TEXT(host == n ? "Host memory"
+			      : host	? "Memory"
+					: "Device memory"),
+			 TEXT(by_verdict[OOM_OVERSIZED] == n ? "was refused" : "ran out"));
+		describe_times(&t, n + g->o->dropped, ":");
 		for (unsigned v = 0; v < OOM_VERDICTS; v++) {
 			if (!by_verdict[v])
 				continue;
-			say(&t, "{} {}{}", TEXT(between), TEXT(oom_verdict_name(v)),
-			    TEXT(by_verdict[v] < n ? " " : ""));
+			add_text(&t, "{} {}{}", TEXT(between), TEXT(oom_verdict_name(v)),
+				 TEXT(by_verdict[v] < n ? " " : ""));
 			if (by_verdict[v] < n)
-				say_times(&t, by_verdict[v], "");
+				describe_times(&t, by_verdict[v], "");
 			between = ",";
 		}
-		say(&t, ".");
-		say_first(g, &t);
+		add_text(&t, ".");
+		describe_first(g, &t);
 	} else if (oom_group_kills(g->o)) {
-		say(&t, "No request for memory was refused, but memory ran out all the same: ");
-		say_group_kills(g->o, &t);
+		add_text(&t,
+			 "No request for memory was refused, but memory ran out all the same: ");
+		describe_group_kills(g->o, &t);
 	} else {
-		say(&t, "No request for memory was refused, as far as the data shows");
+		add_text(&t, "No request for memory was refused, as far as the data shows");
 		if (granted)
-			say(&t,
-			    ", but came close: {} {} granted only after a pool had given memory "
-			    "back",
-			    COUNT_OF(granted, "request"), TEXT(words_was(granted)));
-		say(&t, ".");
+			add_text(&t,
+				 ", but came close: {} {} granted only after a pool had given "
+				 "memory "
+				 "back",
+				 COUNT_OF(granted, "request"), TEXT(words_was(granted)));
+		add_text(&t, ".");
 	}
 	if (n && oom_group_kills(g->o)) {
-		say(&t, " Also, ");
-		say_group_kills(g->o, &t);
+		add_text(&t, " Also, ");
+		describe_group_kills(g->o, &t);
 	}
 	report_ink(&g->report, n ? INK_BAD : INK_HEADING);
 	report_paragraph(&g->report, 0, &t);
@@ -134,24 +136,25 @@ static void print_request(const struct view *g, const struct oom_incident *i, si
 {
 	struct buf t = {0};
 
-	say(&t, "{}. Process {} asked ", NUMBER(number), NUMBER(i->process->pid));
+	add_text(&t, "{}. Process {} asked ", NUMBER(number), NUMBER(i->process->pid));
 	if (i->device == DEV_HOST)
-		say(&t, "for {} of host memory", BYTES(i->requested));
+		add_text(&t, "for {} of host memory", BYTES(i->requested));
 	else
-		say(&t, "device {} for {}", DEVICE(i->device), BYTES(i->requested));
+		add_text(&t, "device {} for {}", DEVICE(i->device), BYTES(i->requested));
 	if (i->function[0])
-		say(&t, " ({})", PRINTABLE(i->function));
-	say(&t, " {} after the start", DURATION(after_start(g->o, i)));
+		add_text(&t, " ({})", PRINTABLE(i->function));
+	add_text(&t, " {} after the start", DURATION(after_start(g->o, i)));
 	if (i->step)
-		say(&t, ", in step {}", NUMBER(i->step));
+		add_text(&t, ", in step {}", NUMBER(i->step));
 	if (i->count > 1)
-		say(&t, ", {}", COUNT_OF(i->count, "time"));
-	say(&t, ".");
+		add_text(&t, ", {}", COUNT_OF(i->count, "time"));
+	add_text(&t, ".");
 	if (i->granted)
-		say(&t,
-		    " It was granted in the end, after {} had been given back: the job did not "
-		    "notice.",
-		    BYTES(i->given_back));
+		add_text(
+			&t,
+			" It was granted in the end, after {} had been given back: the job did not "
+			"notice.",
+			BYTES(i->given_back));
 	print(g, "\n");
 	report_ink(&g->report, INK_HEADING);
 	report_paragraph(&g->report, 0, &t);
@@ -168,14 +171,14 @@ static void print_verdict(const struct view *g, const struct oom_incident *i,
 {
 	struct buf t = {0};
 
-	say(&t, "Verdict: {}: ", TEXT(oom_verdict_name(a->verdict)));
+	add_text(&t, "Verdict: {}: ", TEXT(oom_verdict_name(a->verdict)));
 	oom_reason(g->o, i, a, &t);
 	report_ink(&g->report, INK_WARNING);
 	report_paragraph(&g->report, INDENT, &t);
 	report_ink(&g->report, INK_PLAIN);
 	if (a->verdict == OOM_LEAK)
 		print_stack(g, i->leak.stack);
-	say(&t, "What to do: ");
+	add_text(&t, "What to do: ");
 	oom_advice(g->o, i, a, &t);
 	report_paragraph(&g->report, INDENT, &t);
 }
@@ -238,8 +241,9 @@ static void print_leak(const struct view *g, const struct oom_incident *i,
 
 	if (a->verdict == OOM_LEAK || !i->leak.bytes)
 		return;
-	say(&t, "It also looks as if {} of steps {} to {} had leaked, too little to explain this.",
-	    BYTES(i->leak.bytes), NUMBER(i->leak.first_step), NUMBER(i->leak.last_step));
+	add_text(&t,
+		 "It also looks as if {} of steps {} to {} had leaked, too little to explain this.",
+		 BYTES(i->leak.bytes), NUMBER(i->leak.first_step), NUMBER(i->leak.last_step));
 	report_paragraph(&g->report, INDENT, &t);
 }
 
@@ -248,8 +252,8 @@ static void print_block(const struct view *g, const struct oom_incident *i,
 {
 	struct buf size = {0}, age = {0};
 
-	say(&size, "{}", BYTES(b->bytes));
-	say(&age, "{}", DURATION(oom_less(i->last_ns, b->time_ns)));
+	add_text(&size, "{}", BYTES(b->bytes));
+	add_text(&age, "{}", DURATION(oom_less(i->last_ns, b->time_ns)));
 	buf_addf(g->report.out, "%*s%12s  %-13s %12s before", INDENT + 2, "", buf_str(&size),
 		 words_pool(b->type), buf_str(&age));
 	if (b->step)
@@ -300,7 +304,8 @@ void oom_text(struct analysis *a, const struct analysis_style *style, struct buf
 		return;
 	print_answer(&g);
 	if (!g.o->requests && !style->console && !(a->processes && a->processes->recording))
-		say(out, "A dump file shows whether memory ran out only if the job was recorded "
+		add_text(out,
+			 "A dump file shows whether memory ran out only if the job was recorded "
 			 "with --analysis=oom.\n");
 	for (size_t i = 0; i < g.o->nincidents; i++) {
 		if (shown < limit && (!style->console || !g.o->incidents[i]->granted))
@@ -309,8 +314,8 @@ void oom_text(struct analysis *a, const struct analysis_style *style, struct buf
 			left++;
 	}
 	if (left && !style->console)
-		say(out, "\nand {} more (JSON has {})\n", NUMBER(left),
-		    TEXT(g.o->dropped ? "most of them" : "all of them"));
+		add_text(out, "\nand {} more (JSON has {})\n", NUMBER(left),
+			 TEXT(g.o->dropped ? "most of them" : "all of them"));
 }
 
 /* --- JSON --- */

@@ -105,14 +105,14 @@ static void reason_leak(const struct oom *o, const struct oom_incident *i, struc
 {
 	const struct oom_leak *l = &i->leak;
 
-	say(out, "{} in {} were allocated in steps {} to {} at ", BYTES(l->bytes),
-	    COUNT_OF(l->blocks, "block"), NUMBER(l->first_step), NUMBER(l->last_step));
+	add_text(out, "{} in {} were allocated in steps {} to {} at ", BYTES(l->bytes),
+		 COUNT_OF(l->blocks, "block"), NUMBER(l->first_step), NUMBER(l->last_step));
 	if (l->sites > 1)
-		say(out, "{}, most of it at ", COUNT_OF(l->sites, "place"));
+		add_text(out, "{}, most of it at ", COUNT_OF(l->sites, "place"));
 	if (!stacks_where(oom_stacks(o), l->stack, out))
-		say(out, "a place without a recorded call stack");
-	say(out, ", and not freed since; without them the {} would have fitted.",
-	    BYTES(i->requested));
+		add_text(out, "a place without a recorded call stack");
+	add_text(out, ", and not freed since; without them the {} would have fitted.",
+		 BYTES(i->requested));
 }
 
 static void reason_fragmentation(const struct oom_incident *i, const struct oom_answer *a,
@@ -121,49 +121,52 @@ static void reason_fragmentation(const struct oom_incident *i, const struct oom_
 	const struct oom_pool *p = a->pool;
 
 	if (!p)
-		say(out,
-		    "device {} still has {} free of {}, but the driver found no piece of {} in it.",
-		    DEVICE(i->device), BYTES(a->free_bytes), BYTES(a->total_bytes),
-		    BYTES(i->requested));
+		add_text(out,
+			 "device {} still has {} free of {}, but the driver found no piece of {} "
+			 "in it.",
+			 DEVICE(i->device), BYTES(a->free_bytes), BYTES(a->total_bytes),
+			 BYTES(i->requested));
 	else
-		say(out,
-		    "the {} pool has {} free in all, but in {}, the largest of {}; {} were asked "
-		    "for.",
-		    POOL(p->type), BYTES(p->free_bytes), COUNT_OF(p->pieces, "piece"),
-		    BYTES(p->largest_free), BYTES(i->requested));
+		add_text(out,
+			 "the {} pool has {} free in all, but in {}, the largest of {}; {} were "
+			 "asked "
+			 "for.",
+			 POOL(p->type), BYTES(p->free_bytes), COUNT_OF(p->pieces, "piece"),
+			 BYTES(p->largest_free), BYTES(i->requested));
 }
 
 static void reason_others(const struct oom_incident *i, const struct oom_answer *a, struct buf *out)
 {
-	say(out, "other processes hold {}", BYTES(i->others_bytes));
+	add_text(out, "other processes hold {}", BYTES(i->others_bytes));
 	if (a->has_total)
-		say(out, " of the {}", BYTES(a->total_bytes));
-	say(out, " of device {}, this one {}; without them the {} would have fitted.",
-	    DEVICE(i->device), BYTES(i->own_bytes), BYTES(i->requested));
+		add_text(out, " of the {}", BYTES(a->total_bytes));
+	add_text(out, " of device {}, this one {}; without them the {} would have fitted.",
+		 DEVICE(i->device), BYTES(i->own_bytes), BYTES(i->requested));
 }
 
 static void reason_exhaustion(const struct oom_incident *i, const struct oom_answer *a,
 			      struct buf *out)
 {
 	if (a->has_total && i->requested > a->total_bytes) {
-		say(out, "{} were asked for, and this process may use of device {} {}.",
-		    BYTES(i->requested), DEVICE(i->device), BYTES(a->total_bytes));
+		add_text(out, "{} were asked for, and this process may use of device {} {}.",
+			 BYTES(i->requested), DEVICE(i->device), BYTES(a->total_bytes));
 		return;
 	}
 	if (i->has_blocks)
-		say(out, "this process holds {}", BYTES(i->own_bytes));
+		add_text(out, "this process holds {}", BYTES(i->own_bytes));
 	else
-		say(out, "this process holds what is listed below");
+		add_text(out, "this process holds what is listed below");
 	if (a->has_total)
-		say(out, " of the {}", BYTES(a->total_bytes));
-	say(out, a->limited ? " that it may use of device {}" : " of device {}", DEVICE(i->device));
+		add_text(out, " of the {}", BYTES(a->total_bytes));
+	add_text(out, a->limited ? " that it may use of device {}" : " of device {}",
+		 DEVICE(i->device));
 	if (i->has_outside)
-		say(out, ", its context and libraries {}", BYTES(i->outside_bytes));
+		add_text(out, ", its context and libraries {}", BYTES(i->outside_bytes));
 	if (i->has_others && !a->limited)
-		say(out, ", others and the driver {}", BYTES(i->others_bytes));
+		add_text(out, ", others and the driver {}", BYTES(i->others_bytes));
 	if (a->has_free)
-		say(out, ", {} are free", BYTES(a->free_bytes));
-	say(out, "; {} more were asked for.", BYTES(i->requested));
+		add_text(out, ", {} are free", BYTES(a->free_bytes));
+	add_text(out, "; {} more were asked for.", BYTES(i->requested));
 }
 
 void oom_reason(const struct oom *o, const struct oom_incident *i, const struct oom_answer *a,
@@ -187,14 +190,15 @@ void oom_reason(const struct oom *o, const struct oom_incident *i, const struct 
 		reason_exhaustion(i, a, out);
 		break;
 	default:
-		say(out,
-		    "{} were asked for, and device {} has {} in all: it could never have been "
-		    "given.",
-		    BYTES(i->requested), DEVICE(i->device), BYTES(a->total_bytes));
+		add_text(out,
+			 "{} were asked for, and device {} has {} in all: it could never have been "
+			 "given.",
+			 BYTES(i->requested), DEVICE(i->device), BYTES(a->total_bytes));
 		return;
 	}
 	if (!a->has_free && i->device != DEV_HOST)
-		say(out, a->has_total ? " What others hold is not known, so this is from this "
+		add_text(out, a->has_total
+				      ? " What others hold is not known, so this is from this "
 					"process' view only."
 				      : " How much the device has, and what others hold, is not "
 					"known, so this is from this process' view only.");
@@ -212,12 +216,13 @@ static void advise_smaller(const struct oom *o, const struct oom_incident *i, st
 {
 	const struct oom_block *b = i->largest.n ? &i->largest.list[0] : NULL;
 
-	say(out, "Make the job smaller (batch size, sequence length, more devices, recomputation)");
+	add_text(out,
+		 "Make the job smaller (batch size, sequence length, more devices, recomputation)");
 	if (b)
-		say(out, "; the largest block has {}", BYTES(b->bytes));
+		add_text(out, "; the largest block has {}", BYTES(b->bytes));
 	if (b && b->stack)
-		say(out, " and comes from {}", WHERE(oom_stacks(o), b->stack));
-	say(out, ".");
+		add_text(out, " and comes from {}", WHERE(oom_stacks(o), b->stack));
+	add_text(out, ".");
 }
 
 void oom_advice(const struct oom *o, const struct oom_incident *i, const struct oom_answer *a,
@@ -231,33 +236,38 @@ void oom_advice(const struct oom *o, const struct oom_incident *i, const struct 
 	}
 	switch (a->verdict) {
 	case OOM_LEAK:
-		say(out, "Free in every step what that place allocates; `sonde mem leaks` lists "
+		add_text(out,
+			 "Free in every step what that place allocates; `sonde mem leaks` lists "
 			 "every such block.");
 		break;
 	case OOM_FRAGMENTATION:
 		if (pool == TYPE_PTA || pool == TYPE_TORCH)
-			say(out,
-			    "Let the pool map its memory piece by piece (PYTORCH_{}_ALLOC_CONF="
-			    "expandable_segments:True), or allocate what lives long first.",
-			    TEXT(pool == TYPE_PTA ? "NPU" : "CUDA"));
+			add_text(
+				out,
+				"Let the pool map its memory piece by piece (PYTORCH_{}_ALLOC_CONF="
+				"expandable_segments:True), or allocate what lives long first.",
+				TEXT(pool == TYPE_PTA ? "NPU" : "CUDA"));
 		else
-			say(out, "Allocate what lives long first and the large blocks before the "
+			add_text(out,
+				 "Allocate what lives long first and the large blocks before the "
 				 "small ones.");
 		break;
 	case OOM_OTHER_PROCESS:
-		say(out,
-		    "See who that is with `{}`, and wait for it, stop it, or take another device.",
-		    TEXT(oom_is_cuda(i) ? "nvidia-smi" : "npu-smi info"));
+		add_text(out,
+			 "See who that is with `{}`, and wait for it, stop it, or take another "
+			 "device.",
+			 TEXT(oom_is_cuda(i) ? "nvidia-smi" : "npu-smi info"));
 		break;
 	case OOM_EXHAUSTION:
 		if (a->limited)
-			say(out, "Let this process use more of the device "
-				 "(torch.cuda.set_per_process_memory_fraction). ");
+			add_text(out, "Let this process use more of the device "
+				      "(torch.cuda.set_per_process_memory_fraction). ");
 		advise_smaller(o, i, out);
 		break;
 	default:
-		say(out,
-		    "Look at how the size is computed; else ask for it in parts, or on several "
-		    "devices.");
+		add_text(
+			out,
+			"Look at how the size is computed; else ask for it in parts, or on several "
+			"devices.");
 	}
 }

@@ -331,8 +331,8 @@ int owners_reached(struct analysis *a, struct err *err)
 	if (o->at.when == OWNERS_STEP)
 		return err_set(err, -ENODATA, "there is no step %u; the last one is %u", o->at.step,
 			       last_step);
-	say(&t, "{} to {}, that is from +0s to {} later", NUMBER(b->first_ns), NUMBER(b->last_ns),
-	    DURATION(b->last_ns - b->first_ns));
+	add_text(&t, "{} to {}, that is from +0s to {} later", NUMBER(b->first_ns),
+		 NUMBER(b->last_ns), DURATION(b->last_ns - b->first_ns));
 	int r = err_set(err, -ENODATA,
 			"no process has rows around that time; there are rows from %s",
 			buf_str(&t));
@@ -340,34 +340,34 @@ int owners_reached(struct analysis *a, struct err *err)
 	return r;
 }
 
-static void say_device(struct owners *o, const struct counted *d, struct buf *out)
+static void describe_device(struct owners *o, const struct counted *d, struct buf *out)
 {
 	if (o->groups.by != GROUPS_BY_OWNER) {
-		groups_say(&d->groups, o->breakdown, d->device,
-			   o->at.when == OWNERS_PEAK ? "the peak of" : "the", out);
+		groups_describe(&d->groups, o->breakdown, d->device,
+				o->at.when == OWNERS_PEAK ? "the peak of" : "the", out);
 		return;
 	}
-	breakdown_say_device(o->breakdown, d->device, true, out);
-	say(out, " held {}{}", BYTES(d->shares.bytes),
-	    TEXT(o->at.when == OWNERS_PEAK ? " at its peak" : ""));
-	breakdown_say_when(o->breakdown, d->device, o->at.when == OWNERS_END, out);
-	say(out, d->shares.bytes ? ": " : "");
+	breakdown_describe_device(o->breakdown, d->device, true, out);
+	add_text(out, " held {}{}", BYTES(d->shares.bytes),
+		 TEXT(o->at.when == OWNERS_PEAK ? " at its peak" : ""));
+	breakdown_describe_when(o->breakdown, d->device, o->at.when == OWNERS_END, out);
+	add_text(out, d->shares.bytes ? ": " : "");
 	owner_tree_answer(&d->tree, out);
-	say(out, ".");
+	add_text(out, ".");
 }
 
 static void print_device(struct owners *o, const struct counted *d, const struct report *r)
 {
 	struct buf heading = {0};
 
-	breakdown_say_device(o->breakdown, d->device, true, &heading);
-	say(&heading, ": {}", BYTES(d->shares.bytes));
+	breakdown_describe_device(o->breakdown, d->device, true, &heading);
+	add_text(&heading, ": {}", BYTES(d->shares.bytes));
 	report_heading(r, &heading);
 	if (o->groups.by != GROUPS_BY_OWNER)
 		groups_print(&d->groups, r);
 	else
 		owner_tree_text(&d->tree, r->style->top, r->out);
-	breakdown_say_outside(d->device, &d->shares, r);
+	breakdown_describe_outside(d->device, &d->shares, r);
 }
 
 static void owners_text(struct analysis *a, const struct analysis_style *style, struct buf *out)
@@ -383,8 +383,8 @@ static void owners_text(struct analysis *a, const struct analysis_style *style, 
 	struct counted *list = count_devices(o, &all);
 	size_t n = choose_listed(list, all, &programs);
 	for (size_t i = 0; i < n && i < BREAKDOWN_MAX_ANSWERS; i++) {
-		say(&answer, i ? " " : "");
-		say_device(o, &list[i], &answer);
+		add_text(&answer, i ? " " : "");
+		describe_device(o, &list[i], &answer);
 	}
 	breakdown_end_answer(n, &answer, &r);
 	for (size_t i = 0; i < n && i < BREAKDOWN_MAX_DEVICES; i++)

@@ -251,10 +251,10 @@ static void put_line(const struct line *l, unsigned depth, uint64_t bytes, uint6
 {
 	struct buf size = {0}, share = {0}, count = {0};
 
-	say(&size, "{}", BYTES(bytes));
+	add_text(&size, "{}", BYTES(bytes));
 	add_share(&share, bytes, l->tree->nodes[0].bytes);
 	if (blocks)
-		say(&count, "{}", COUNT(blocks));
+		add_text(&count, "{}", COUNT(blocks));
 	buf_addf(l->out, "  %12s  %7s  %9s  %*s", buf_str(&size), buf_str(&share), buf_str(&count),
 		 (int)depth * 2, "");
 	text_add_printable(l->out, name, len);
@@ -388,19 +388,19 @@ void owner_tree_answer(const struct owner_tree *all, struct buf *out)
 	struct owner_tree copy = without_ops(all), *t = &copy;
 	size_t n;
 	size_t *leaves = list_leaves(t, &n);
-	unsigned said = 0;
+	unsigned shown = 0;
 
-	for (; said < n && said < MAX_ANSWER; said++) {
-		const struct owner_node *leaf = &t->nodes[leaves[said]];
+	for (; shown < n && shown < MAX_ANSWER; shown++) {
+		const struct owner_node *leaf = &t->nodes[leaves[shown]];
 		double percent = (double)leaf->own_bytes * 100 / (double)whole;
 
 		if (percent < 0.5)
 			break;
-		buf_addf(out, "%s%.0f %% ", said ? ", " : "", percent);
+		buf_addf(out, "%s%.0f %% ", shown ? ", " : "", percent);
 		node_words(leaf, out);
 	}
-	if (said && said < n)
-		buf_addf(out, ", and %zu more owner%s", n - said, n - said == 1 ? "" : "s");
+	if (shown && shown < n)
+		buf_addf(out, ", and %zu more owner%s", n - shown, n - shown == 1 ? "" : "s");
 	free(leaves);
 	owner_tree_release(t);
 }

@@ -54,19 +54,19 @@ static const char *block_owner(const struct peak *p, const struct block *b)
 
 /* --- the first paragraph --- */
 
-static void say_origin(struct peak *p, const struct peak_device *d, struct buf *out)
+static void describe_origin(struct peak *p, const struct peak_device *d, struct buf *out)
 {
 	size_t i = 0;
 
 	while (i < d->nplaces && !d->places[i].stack)
 		i++;
 	if (i < d->nplaces && d->places[i].bytes)
-		say(out, " The largest part from one place, {}, comes from {}.",
-		    HELD(d->places[i].bytes, d->places[i].blocks),
-		    WHERE_SITE(peak_stacks(p), &d->places[i]));
+		add_text(out, " The largest part from one place, {}, comes from {}.",
+			 HELD(d->places[i].bytes, d->places[i].blocks),
+			 WHERE_SITE(peak_stacks(p), &d->places[i]));
 }
 
-static void say_next(const struct peak_device *d, struct buf *out)
+static void describe_next(const struct peak_device *d, struct buf *out)
 {
 	const struct breakdown_moment *m = d->moment;
 	bool same_driver = m->driver_bytes == d->next.driver_bytes;
@@ -76,35 +76,35 @@ static void say_next(const struct peak_device *d, struct buf *out)
 
 	if (!d->next.known || !(d->next.driver_bytes | d->next.pool_bytes))
 		return;
-	say(out, " The next highest moment, ");
+	add_text(out, " The next highest moment, ");
 	if (breakdown_is_after_steps(d->device->process, d->next.step))
-		say(out, "after step {}, ", NUMBER(d->next.step - 1));
+		add_text(out, "after step {}, ", NUMBER(d->next.step - 1));
 	else if (d->next.step)
-		say(out, "in step {}, ", NUMBER(d->next.step));
+		add_text(out, "in step {}, ", NUMBER(d->next.step));
 	else if (d->device->process->by_call) /* the first one ends without having begun */
-		say(out, "in the first step, ");
+		add_text(out, "in the first step, ");
 	else
-		say(out, "outside of steps, ");
+		add_text(out, "outside of steps, ");
 	if (!gain)
-		say(out, "was as high.");
+		add_text(out, "was as high.");
 	else
-		say(out,
-		    same_driver ? "was {} lower inside the pools, with the same driver memory."
-				: "was {} lower: lowering this one alone gains no more.",
-		    BYTES(gain));
+		add_text(out,
+			 same_driver ? "was {} lower inside the pools, with the same driver memory."
+				     : "was {} lower: lowering this one alone gains no more.",
+			 BYTES(gain));
 }
 
-static void say_owners(struct peak *p, const struct peak_device *d, struct buf *out)
+static void describe_owners(struct peak *p, const struct peak_device *d, struct buf *out)
 {
-	breakdown_say_device(p->breakdown, d->device, true, out);
-	say(out, " peaked at {}", BYTES(peak_bytes(d)));
-	breakdown_say_when(p->breakdown, d->device, false, out);
-	say(out, d->shares.bytes ? ": " : "");
+	breakdown_describe_device(p->breakdown, d->device, true, out);
+	add_text(out, " peaked at {}", BYTES(peak_bytes(d)));
+	breakdown_describe_when(p->breakdown, d->device, false, out);
+	add_text(out, d->shares.bytes ? ": " : "");
 	owner_tree_answer(&d->tree, out);
-	say(out, ".");
+	add_text(out, ".");
 }
 
-static void say_device(struct peak *p, const struct peak_device *d, struct buf *out)
+static void describe_device(struct peak *p, const struct peak_device *d, struct buf *out)
 {
 	const struct block_process *process = d->device->process;
 	/* Of a former image of the process nothing is known: facts are those of the newest. */
@@ -114,18 +114,19 @@ static void say_device(struct peak *p, const struct peak_device *d, struct buf *
 					    : NULL;
 
 	if (p->options.groups.by != GROUPS_BY_OWNER)
-		groups_say(&d->groups, p->breakdown, d->device, "the peak of", out);
+		groups_describe(&d->groups, p->breakdown, d->device, "the peak of", out);
 	else
-		say_owners(p, d, out);
+		describe_owners(p, d, out);
 	if (peak_is_above_limit(p, d))
-		say(out, " That is {} above the limit of {}.",
-		    BYTES(peak_bytes(d) - p->options.limit_bytes), BYTES(p->options.limit_bytes));
+		add_text(out, " That is {} above the limit of {}.",
+			 BYTES(peak_bytes(d) - p->options.limit_bytes),
+			 BYTES(p->options.limit_bytes));
 	if (facts && d->device->device == DEV_HOST && process_is_sampled(facts) &&
 	    !process_is_covered(facts))
-		say(out, " {} more are not covered by what was recorded, see below.",
-		    BYTES(facts->highest.not_covered));
-	say_origin(p, d, out);
-	say_next(d, out);
+		add_text(out, " {} more are not covered by what was recorded, see below.",
+			 BYTES(facts->highest.not_covered));
+	describe_origin(p, d, out);
+	describe_next(d, out);
 }
 
 static void print_answer(struct peak *p, const struct peak_device *list, size_t n,
@@ -137,11 +138,11 @@ static void print_answer(struct peak *p, const struct peak_device *list, size_t 
 	for (size_t i = 0; i < n && said < BREAKDOWN_MAX_ANSWERS; i++) {
 		if (r->style->console && !peak_is_above_limit(p, &list[i]))
 			continue;
-		say(&t, said++ ? " " : "");
-		say_device(p, &list[i], &t);
+		add_text(&t, said++ ? " " : "");
+		describe_device(p, &list[i], &t);
 	}
 	if (!r->style->console)
-		together_say(&p->together, p->base.blocks, &t);
+		together_describe(&p->together, p->base.blocks, &t);
 	breakdown_end_answer(n, &t, r);
 }
 
@@ -158,12 +159,12 @@ static void print_pools(const struct peak_device *d, const struct report *r)
 				unused += d->shares.list[k].bytes;
 		if (!p->live_bytes && !p->reserved && !unused)
 			continue;
-		report_say(r, "  {}: {}", POOL(p->pool->type), HELD(p->live_bytes, p->live_blocks));
+		report_add(r, "  {}: {}", POOL(p->pool->type), HELD(p->live_bytes, p->live_blocks));
 		if (unused)
-			report_say(r, ", {} free inside", BYTES(unused));
+			report_add(r, ", {} free inside", BYTES(unused));
 		if (!blocks_is_driver(p->pool->type) && p->reserved)
-			report_say(r, ", {} reserved", BYTES(p->reserved));
-		report_say(r, "\n");
+			report_add(r, ", {} reserved", BYTES(p->reserved));
+		report_add(r, "\n");
 	}
 }
 
@@ -173,11 +174,11 @@ static void print_sites(const struct peak *p, const struct peak_device *d, const
 
 	if (stacks->count < 2)
 		return;
-	report_say(r, "\n  By call stack\n");
+	report_add(r, "\n  By call stack\n");
 	for (size_t i = 0; i < d->nplaces && i < r->style->top; i++)
 		report_call_site(r, 4, INK_PLAIN, stacks, &d->places[i]);
 	if (d->nplaces > r->style->top)
-		report_say(r, "    and {} more\n", NUMBER(d->nplaces - r->style->top));
+		report_add(r, "    and {} more\n", NUMBER(d->nplaces - r->style->top));
 }
 
 /* The place and its caller, since it is often a helper that everybody uses. */
@@ -189,12 +190,12 @@ static void add_caller(const struct peak *p, uint32_t number, struct buf *out)
 	size_t n = text ? frames_pick(text, s.py, lines, 2) : 0;
 
 	for (size_t i = 0; i < n; i++) {
-		say(out, i ? " < " : ", ");
+		add_text(out, i ? " < " : ", ");
 		frame_describe(&lines[i], s.py, out);
 		if (i || frame_origin(&lines[i], s.py) != FRAME_USER ||
 		    !frames_via(text, &lines[i], s.py, &via))
 			continue;
-		say(out, " via ");
+		add_text(out, " via ");
 		frame_describe_call(&via, s.py, out);
 	}
 }
@@ -212,18 +213,18 @@ static void print_block(const struct peak *p, const struct peak_device *d,
 	const struct block *b = s->block;
 	struct buf t = {0};
 
-	say(&t, "{}", BYTES(s->bytes));
+	add_text(&t, "{}", BYTES(s->bytes));
 	print_cell(r, &t);
-	say(&t, b->shadow ? ">{}" : "{}", DURATION(block_age(d, b)));
+	add_text(&t, b->shadow ? ">{}" : "{}", DURATION(block_age(d, b)));
 	print_cell(r, &t);
 	if (b->state == BLOCK_FREED)
-		say(&t, "{}", DURATION(block_lived_on(d, b)));
+		add_text(&t, "{}", DURATION(block_lived_on(d, b)));
 	else
-		say(&t, "not freed");
+		add_text(&t, "not freed");
 	print_cell(r, &t);
-	report_say(r, "  {}", PRINTABLE(block_owner(p, b)));
+	report_add(r, "  {}", PRINTABLE(block_owner(p, b)));
 	add_caller(p, b->stack, r->out);
-	report_say(r, "\n");
+	report_add(r, "\n");
 	buf_release(&t);
 }
 
@@ -236,9 +237,9 @@ static void print_blocks(const struct peak *p, const struct peak_device *d, cons
 	if (!n)
 		return;
 	if (n > 1)
-		report_say(r, "\n  The {} largest blocks\n", NUMBER(n));
+		report_add(r, "\n  The {} largest blocks\n", NUMBER(n));
 	else
-		report_say(r, "\n  The largest block\n");
+		report_add(r, "\n  The largest block\n");
 	buf_addf(r->out, "  %12s  %12s  %12s  %s\n", "Bytes", "Age", "Freed after",
 		 "Owner and place");
 	for (size_t i = 0; i < n; i++) {
@@ -247,8 +248,9 @@ static void print_blocks(const struct peak *p, const struct peak_device *d, cons
 	}
 	if (!pooled || !d->device->has_driver)
 		return;
-	say(&t, "Freeing a block of a pool makes room inside the pool. The driver's bytes fall "
-		"only if the pool then needs less memory.");
+	add_text(&t,
+		 "Freeing a block of a pool makes room inside the pool. The driver's bytes fall "
+		 "only if the pool then needs less memory.");
 	report_paragraph(r, 0, &t);
 }
 
@@ -256,17 +258,17 @@ static void print_device(struct peak *p, const struct peak_device *d, const stru
 {
 	struct buf heading = {0};
 
-	breakdown_say_device(p->breakdown, d->device, true, &heading);
-	say(&heading, ": {}", BYTES(peak_bytes(d)));
-	breakdown_say_when(p->breakdown, d->device, false, &heading);
+	breakdown_describe_device(p->breakdown, d->device, true, &heading);
+	add_text(&heading, ": {}", BYTES(peak_bytes(d)));
+	breakdown_describe_when(p->breakdown, d->device, false, &heading);
 	report_heading(r, &heading);
 	print_pools(d, r);
-	report_say(r, "\n  By {}\n", TEXT(groups_by_names[p->options.groups.by]));
+	report_add(r, "\n  By {}\n", TEXT(groups_by_names[p->options.groups.by]));
 	if (p->options.groups.by != GROUPS_BY_OWNER)
 		groups_print(&d->groups, r);
 	else
 		owner_tree_text(&d->tree, r->style->top, r->out);
-	breakdown_say_outside(d->device, &d->shares, r);
+	breakdown_describe_outside(d->device, &d->shares, r);
 	print_sites(p, d, r);
 	print_blocks(p, d, r);
 }

@@ -59,16 +59,17 @@ static bool next_shared(struct together *t, const struct blocks *b, size_t *at,
 	return false;
 }
 
-void together_say(struct together *t, const struct blocks *b, struct buf *out)
+void together_describe(struct together *t, const struct blocks *b, struct buf *out)
 {
 	struct total_peak peak;
 	size_t users;
 
 	for (size_t at = 0; next_shared(t, b, &at, &peak, &users); at++) {
-		say(out, " All {} processes together had {} of ", NUMBER(users), BYTES(peak.bytes));
+		add_text(out, " All {} processes together had {} of ", NUMBER(users),
+			 BYTES(peak.bytes));
 		words_device(out, t->devices[at].device, false);
-		say(out, " at most, {} after the start.",
-		    DURATION(peak.time_ns > b->first_ns ? peak.time_ns - b->first_ns : 0));
+		add_text(out, " at most, {} after the start.",
+			 DURATION(peak.time_ns > b->first_ns ? peak.time_ns - b->first_ns : 0));
 	}
 }
 

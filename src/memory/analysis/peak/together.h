@@ -21,7 +21,7 @@ struct together {
 
 void together_add(struct together *t, const struct block_change *c, uint64_t time_ns);
 /* A sentence for each device that several processes use. */
-void together_say(struct together *t, const struct blocks *b, struct buf *out);
+void together_describe(struct together *t, const struct blocks *b, struct buf *out);
 /* A list of these devices. */
 json_t *together_json(struct together *t, const struct blocks *b);
 void together_release(struct together *t);

@@ -11,7 +11,7 @@
 #define NOISE_BYTES (8ull << 20) /* a runtime's own, of which no library sees anything */
 #define MAX_SHARE 5 /* uncovered: one part of so many is much */
 #define GROWTH_BYTES (4ull << 20)
-#define MAX_SAID 3
+#define MAX_SHOWN 3
 #define MAX_ENDS 5
 
 bool process_is_covered(const struct process_facts *p)
@@ -87,51 +87,53 @@ uint64_t process_not_in_peak(const struct process_facts *p)
 
 /* --- text --- */
 
-static void say_part(struct buf *out, const char *what, uint64_t bytes)
+static void describe_part(struct buf *out, const char *what, uint64_t bytes)
 {
 	if (bytes != USAGE_UNKNOWN && bytes >= 1u << 20)
-		say(out, ", {} {}", TEXT(what), BYTES(bytes));
+		add_text(out, ", {} {}", TEXT(what), BYTES(bytes));
 }
 
-static void say_how_to_cover(const struct process_facts *p, struct buf *out)
+static void describe_how_to_cover(const struct process_facts *p, struct buf *out)
 {
 	const struct process_sample *s = &p->highest;
 
 	if (p->has_details && s->usage.heap_bytes != USAGE_UNKNOWN && s->usage.heap_bytes) {
 		uint64_t heap =
 			s->usage.heap_bytes < s->not_covered ? s->usage.heap_bytes : s->not_covered;
-		say(out,
-		    " Up to {} of that may be memory that glibc's heap keeps for later "
-		    "(malloc_trim() gives it back).",
-		    BYTES(heap));
+		add_text(out,
+			 " Up to {} of that may be memory that glibc's heap keeps for later "
+			 "(malloc_trim() gives it back).",
+			 BYTES(heap));
 	}
 	if (words_is_python(p->command))
-		say(out, " Record with --python-objects to see Python's own objects; mappings "
-			 "that the C library makes itself cannot be recorded.");
+		add_text(out, " Record with --python-objects to see Python's own objects; mappings "
+			      "that the C library makes itself cannot be recorded.");
 	else
-		say(out, " The rest comes from system calls that no library can see, or from "
-			 "before recording began (--collect-mode=immediate).");
+		add_text(out, " The rest comes from system calls that no library can see, or from "
+			      "before recording began (--collect-mode=immediate).");
 }
 
 /* Between two samples a process may have had more: the kernel knows how much, and nobody what. */
-static void say_peak(const struct process_facts *p, struct buf *out)
+static void describe_peak(const struct process_facts *p, struct buf *out)
 {
 	uint64_t rest = process_uncovered_peak(p);
 
 	if (p->max_rss < p->highest.usage.rss_bytes + (1u << 20))
 		return;
-	say(out,
-	    " Between samples it had up to {} (the kernel's peak); recorded blocks came to {} at "
-	    "most",
-	    BYTES(p->max_rss), BYTES(p->max_blocks));
+	add_text(out,
+		 " Between samples it had up to {} (the kernel's peak); recorded blocks came to {} "
+		 "at "
+		 "most",
+		 BYTES(p->max_rss), BYTES(p->max_blocks));
 	if (rest && process_is_covered(p))
-		say(out, ", so {} of that peak are not covered, or files that it had mapped then",
-		    BYTES(rest));
-	say(out, ".");
+		add_text(out,
+			 ", so {} of that peak are not covered, or files that it had mapped then",
+			 BYTES(rest));
+	add_text(out, ".");
 }
 
 /* All were too short to be sampled, but they said their peaks when they ended: the highest. */
-static void say_unsampled(const struct processes *ps, struct buf *out)
+static void describe_unsampled(const struct processes *ps, struct buf *out)
 {
 	const struct process_facts *p = NULL;
 	struct buf who = {0};
@@ -141,43 +143,45 @@ static void say_unsampled(const struct processes *ps, struct buf *out)
 			p = &ps->list[i];
 	if (!p)
 		return;
-	processes_say(ps, p->pid, &who);
+	processes_describe(ps, p->pid, &who);
 	who.data[0] = 'P'; /* it begins a sentence */
-	say(out,
-	    "{} had up to {} in memory (RSS, the kernel's peak); recorded blocks came to {} at "
-	    "most.\n",
-	    TEXT(buf_str(&who)), BYTES(p->max_rss), BYTES(p->max_blocks));
+	add_text(
+		out,
+		"{} had up to {} in memory (RSS, the kernel's peak); recorded blocks came to {} at "
+		"most.\n",
+		TEXT(buf_str(&who)), BYTES(p->max_rss), BYTES(p->max_blocks));
 	buf_release(&who);
 }
 
-static void say_process(const struct processes *ps, const struct process_facts *p, struct buf *out)
+static void describe_process(const struct processes *ps, const struct process_facts *p,
+			     struct buf *out)
 {
 	const struct process_sample *s = &p->highest;
 	const struct rec_usage *u = &s->usage;
 	uint64_t grew = process_uncovered_growth(p);
 
-	say(out, "Of {} that ", BYTES(u->rss_bytes));
-	processes_say(ps, p->pid, out);
-	say(out, " had in memory (RSS) at its highest sample, recorded blocks account for {}",
-	    BYTES(s->blocks_bytes));
+	add_text(out, "Of {} that ", BYTES(u->rss_bytes));
+	processes_describe(ps, p->pid, out);
+	add_text(out, " had in memory (RSS) at its highest sample, recorded blocks account for {}",
+		 BYTES(s->blocks_bytes));
 	if (s->blocks_bytes > u->rss_bytes)
-		say(out, " (not all of it was ever touched)");
-	say_part(out, "files", u->file_bytes);
-	say_part(out, "data of libraries", u->copied_bytes);
-	say_part(out, "stacks", u->stack_bytes);
-	say_part(out, "swapped out", u->swap_bytes ? u->swap_bytes : USAGE_UNKNOWN);
-	say_part(out, "what its parent had", p->inherited ? p->inherited : USAGE_UNKNOWN);
+		add_text(out, " (not all of it was ever touched)");
+	describe_part(out, "files", u->file_bytes);
+	describe_part(out, "data of libraries", u->copied_bytes);
+	describe_part(out, "stacks", u->stack_bytes);
+	describe_part(out, "swapped out", u->swap_bytes ? u->swap_bytes : USAGE_UNKNOWN);
+	describe_part(out, "what its parent had", p->inherited ? p->inherited : USAGE_UNKNOWN);
 	if (process_is_covered(p) && !grew) {
-		say(out, ".");
-		say_peak(p, out);
+		add_text(out, ".");
+		describe_peak(p, out);
 		return;
 	}
-	say(out, "; {} {} not covered", BYTES(s->not_covered), TEXT("are"));
+	add_text(out, "; {} {} not covered", BYTES(s->not_covered), TEXT("are"));
 	if (grew)
-		say(out, ", {} more than after the first step", BYTES(grew));
-	say(out, ".");
-	say_peak(p, out);
-	say_how_to_cover(p, out);
+		add_text(out, ", {} more than after the first step", BYTES(grew));
+	add_text(out, ".");
+	describe_peak(p, out);
+	describe_how_to_cover(p, out);
 }
 
 static int less_covered_first(const void *pa, const void *pb)
@@ -196,45 +200,47 @@ void processes_coverage_text(const struct processes *ps, struct buf *out)
 	size_t n = 0, cap = 0;
 
 	if (processes_coverage(ps) == COVERAGE_UNKNOWN)
-		say(out, ps->recording
+		add_text(out,
+			 ps->recording
 				 ? "How much of the host memory the recorded blocks account for is "
 				   "unknown: no process lived long enough to be looked at, or the "
 				   "recording is of an older version.\n"
 				 : "How much of the host memory the recorded blocks account for is "
 				   "unknown: a dump does not say it, a recording does.\n");
 	if (processes_coverage(ps) == COVERAGE_UNKNOWN)
-		say_unsampled(ps, out);
+		describe_unsampled(ps, out);
 	if (processes_coverage(ps) < COVERAGE_GOOD)
 		return;
 	for (size_t i = 0; i < ps->n; i++)
 		if (process_is_sampled(&ps->list[i]))
 			LIST_ADD(list, n, cap, &ps->list[i]);
 	SORT(list, n, less_covered_first);
-	for (size_t i = 0; i < n && i < MAX_SAID; i++) {
-		say_process(ps, list[i], out);
-		say(out, "\n");
+	for (size_t i = 0; i < n && i < MAX_SHOWN; i++) {
+		describe_process(ps, list[i], out);
+		add_text(out, "\n");
 	}
-	if (n > MAX_SAID)
-		say(out, "{} more processes are in the JSON.\n", NUMBER(n - MAX_SAID));
+	if (n > MAX_SHOWN)
+		add_text(out, "{} more processes are in the JSON.\n", NUMBER(n - MAX_SHOWN));
 	free(list);
 }
 
-static void say_end(const struct processes *ps, const struct process_facts *p, struct buf *out)
+static void describe_end(const struct processes *ps, const struct process_facts *p, struct buf *out)
 {
 	struct buf who = {0};
 
-	processes_say(ps, p->pid, &who);
+	processes_describe(ps, p->pid, &who);
 	who.data[0] = 'P'; /* it begins a sentence */
 	buf_add(out, who.data, who.len);
 	if (p->group_killed)
-		say(out,
-		    " was killed by the kernel (SIGKILL) because its control group had no more "
-		    "memory");
+		add_text(
+			out,
+			" was killed by the kernel (SIGKILL) because its control group had no more "
+			"memory");
 	else
-		say(out, " was killed by SIG{}", TEXT(process_signal(p)));
+		add_text(out, " was killed by SIG{}", TEXT(process_signal(p)));
 	if (p->group_killed && p->group_limit && p->group_limit != USAGE_UNKNOWN)
-		say(out, ": its limit is {}", BYTES(p->group_limit));
-	say(out, ".\n");
+		add_text(out, ": its limit is {}", BYTES(p->group_limit));
+	add_text(out, ".\n");
 	buf_release(&who);
 }
 
@@ -244,9 +250,9 @@ void processes_ends_text(const struct processes *ps, struct buf *out)
 
 	for (size_t i = 0; i < ps->n; i++)
 		if (process_signal(&ps->list[i]) && n++ < MAX_ENDS)
-			say_end(ps, &ps->list[i], out);
+			describe_end(ps, &ps->list[i], out);
 	if (n > MAX_ENDS)
-		say(out, "{} more processes were killed.\n", NUMBER(n - MAX_ENDS));
+		add_text(out, "{} more processes were killed.\n", NUMBER(n - MAX_ENDS));
 }
 
 /* --- JSON --- */

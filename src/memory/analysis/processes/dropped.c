@@ -21,31 +21,31 @@ static uint64_t minus_or_zero(uint64_t a, uint64_t b)
 }
 
 /* "Step 3", "steps 3 to 5", with the first letter said by the caller. */
-static void say_steps(uint64_t first, uint64_t last, struct buf *out)
+static void describe_steps(uint64_t first, uint64_t last, struct buf *out)
 {
 	if (first == last)
-		say(out, "tep {}", NUMBER(first));
+		add_text(out, "tep {}", NUMBER(first));
 	else
-		say(out, "teps {} to {}", NUMBER(first), NUMBER(last));
+		add_text(out, "teps {} to {}", NUMBER(first), NUMBER(last));
 }
 
-static void say_kept(const struct dropped *d, struct buf *out)
+static void describe_kept(const struct dropped *d, struct buf *out)
 {
 	uint64_t ns = minus_or_zero(d->newest_ns, d->cut.until_ns);
 
-	say(out, " This answer covers ");
+	add_text(out, " This answer covers ");
 	if (d->last_step > d->cut.last_step) {
-		say(out, "s");
-		say_steps(d->cut.last_step + 1, d->last_step, out);
-		say(out, " ({})", DURATION(ns));
+		add_text(out, "s");
+		describe_steps(d->cut.last_step + 1, d->last_step, out);
+		add_text(out, " ({})", DURATION(ns));
 	} else {
-		say(out, "the {} after that", DURATION(ns));
+		add_text(out, "the {} after that", DURATION(ns));
 	}
-	say(out, "; blocks that were allocated before and not freed until then are included.");
+	add_text(out, "; blocks that were allocated before and not freed until then are included.");
 }
 
 /* Of a device, the driver's memory; of the host, all of it. Pools are cut from these. */
-static void say_peaks(const struct dropped *d, struct buf *out)
+static void describe_peaks(const struct dropped *d, struct buf *out)
 {
 	unsigned said = 0;
 
@@ -54,10 +54,10 @@ static void say_peaks(const struct dropped *d, struct buf *out)
 		if (!blocks_is_driver(p->type))
 			continue;
 		said++;
-		say(out, "Before that, process {} held up to {} of ", NUMBER(p->pid),
-		    BYTES(p->bytes));
+		add_text(out, "Before that, process {} held up to {} of ", NUMBER(p->pid),
+			 BYTES(p->bytes));
 		words_device(out, p->device, false);
-		say(out, ", more than at any time since.\n");
+		add_text(out, ", more than at any time since.\n");
 	}
 }
 
@@ -69,30 +69,31 @@ void dropped_text(const struct dropped *d, struct buf *out)
 	if (!d->yes)
 		return;
 	if (c->last_step) {
-		say(out, "S");
-		say_steps(c->first_step ? c->first_step : 1, c->last_step, out);
-		say(out, " ({}) {} dropped to keep ", DURATION(ns),
-		    TEXT(c->last_step == c->first_step ? "was" : "were"));
+		add_text(out, "S");
+		describe_steps(c->first_step ? c->first_step : 1, c->last_step, out);
+		add_text(out, " ({}) {} dropped to keep ", DURATION(ns),
+			 TEXT(c->last_step == c->first_step ? "was" : "were"));
 	} else {
-		say(out, "The first {} were dropped to keep ", DURATION(ns));
+		add_text(out, "The first {} were dropped to keep ", DURATION(ns));
 	}
 	if (c->limit_bytes)
-		say(out, "the recording below {}.", BYTES(c->limit_bytes));
+		add_text(out, "the recording below {}.", BYTES(c->limit_bytes));
 	else
-		say(out, "only the newest part of the recording.");
-	say_kept(d, out);
+		add_text(out, "only the newest part of the recording.");
+	describe_kept(d, out);
 	if (c->ended)
-		say(out, " {} {} that had ended by then {} left out.", COUNT(c->ended),
-		    TEXT(c->ended == 1 ? "process" : "processes"),
-		    TEXT(c->ended == 1 ? "is" : "are"));
+		add_text(out, " {} {} that had ended by then {} left out.", COUNT(c->ended),
+			 TEXT(c->ended == 1 ? "process" : "processes"),
+			 TEXT(c->ended == 1 ? "is" : "are"));
 	if (c->limit_bytes && d->recording_bytes > c->limit_bytes)
-		say(out,
-		    " The recording has {}, more than its limit: what is alive takes much of it, "
-		    "or it "
-		    "grew faster than its oldest part could be dropped.",
-		    BYTES(d->recording_bytes));
-	say(out, "\n");
-	say_peaks(d, out);
+		add_text(out,
+			 " The recording has {}, more than its limit: what is alive takes much of "
+			 "it, "
+			 "or it "
+			 "grew faster than its oldest part could be dropped.",
+			 BYTES(d->recording_bytes));
+	add_text(out, "\n");
+	describe_peaks(d, out);
 }
 
 static json_t *peak_json(const struct dropped_peak *p)

@@ -14,47 +14,47 @@ bool loss_any(const struct loss *l)
 /* Between two of the reasons. */
 static void begin_reason(struct buf *out)
 {
-	say(out, out->len ? "; " : "");
+	add_text(out, out->len ? "; " : "");
 }
 
-static void say_events(const struct loss *l, struct buf *out)
+static void describe_events(const struct loss *l, struct buf *out)
 {
 	if (l->events) {
 		begin_reason(out);
-		say(out, "{}{} {} lost", TEXT(l->more ? "at least " : ""),
-		    COUNT_OF(l->events, "event"), TEXT(words_was(l->events)));
+		add_text(out, "{}{} {} lost", TEXT(l->more ? "at least " : ""),
+			 COUNT_OF(l->events, "event"), TEXT(words_was(l->events)));
 	} else if (l->more && !l->cut_off) {
 		begin_reason(out);
-		say(out, "events may be missing, how many is unknown");
+		add_text(out, "events may be missing, how many is unknown");
 	}
 }
 
-void loss_say(const struct loss *l, const char *of, struct buf *out)
+void loss_describe(const struct loss *l, const char *of, struct buf *out)
 {
 	struct buf text = {0};
 
 	if (l->cut_off) {
 		begin_reason(&text);
-		say(&text, "the file is cut off at its end");
-		say(&text, l->events ? "" : ", how much is missing is unknown");
+		add_text(&text, "the file is cut off at its end");
+		add_text(&text, l->events ? "" : ", how much is missing is unknown");
 	}
 	if (l->unread_bytes) {
 		begin_reason(&text);
-		say(&text, "{} of the file are damaged", BYTES(l->unread_bytes));
+		add_text(&text, "{} of the file are damaged", BYTES(l->unread_bytes));
 	}
 	if (l->bad_rows) {
 		begin_reason(&text);
-		say(&text, "{} {} malformed", COUNT_OF(l->bad_rows, "row"),
-		    TEXT(l->bad_rows == 1 ? "is" : "are"));
+		add_text(&text, "{} {} malformed", COUNT_OF(l->bad_rows, "row"),
+			 TEXT(l->bad_rows == 1 ? "is" : "are"));
 	}
-	say_events(l, &text);
+	describe_events(l, &text);
 	if (l->damaged_bytes) {
 		begin_reason(&text);
-		say(&text, "{} of buffers were damaged", BYTES(l->damaged_bytes));
+		add_text(&text, "{} of buffers were damaged", BYTES(l->damaged_bytes));
 	}
 	if (text.len)
-		say(out, "Incomplete{}{}: {}. What follows is from the rest.", TEXT(of ? " " : ""),
-		    TEXT(of ? of : ""), TEXT(buf_str(&text)));
+		add_text(out, "Incomplete{}{}: {}. What follows is from the rest.",
+			 TEXT(of ? " " : ""), TEXT(of ? of : ""), TEXT(buf_str(&text)));
 	buf_release(&text);
 }
 
@@ -74,7 +74,7 @@ void loss_json(const struct loss *l, json_t *o)
 {
 	struct buf text = {0};
 
-	loss_say(l, NULL, &text);
+	loss_describe(l, NULL, &text);
 	put_text(o, "incomplete", text.len ? buf_str(&text) : NULL);
 	json_object_set_new(o, "lost", loss_value(l));
 	buf_release(&text);

@@ -25,7 +25,7 @@ struct loss {
 /* Is anything missing? l may be NULL. */
 bool loss_any(const struct loss *l);
 /* The sentence; nothing if all is there. of: which of several inputs, or NULL. */
-void loss_say(const struct loss *l, const char *of, struct buf *out);
+void loss_describe(const struct loss *l, const char *of, struct buf *out);
 json_t *loss_value(const struct loss *l); /* what is called `lost` above */
 /* Both keys into an object. */
 void loss_json(const struct loss *l, json_t *o);

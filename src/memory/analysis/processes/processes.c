@@ -192,18 +192,18 @@ const char *process_signal(const struct process_facts *p)
 	return number < sizeof(names) / sizeof(names[0]) && names[number] ? names[number] : "RT";
 }
 
-void processes_say(const struct processes *ps, uint32_t pid, struct buf *out)
+void processes_describe(const struct processes *ps, uint32_t pid, struct buf *out)
 {
 	const struct process_facts *p = ps ? processes_find(ps, pid) : NULL;
 
-	say(out, "process {}", NUMBER(pid));
+	add_text(out, "process {}", NUMBER(pid));
 	if (!p || (p->rank < 0 && !p->ppid))
 		return;
-	say(out, " (");
+	add_text(out, " (");
 	if (p->rank >= 0)
-		say(out, "rank {}", NUMBER((uint64_t)p->rank));
+		add_text(out, "rank {}", NUMBER((uint64_t)p->rank));
 	if (p->ppid)
-		say(out, "{}{} {}", TEXT(p->rank >= 0 ? ", " : ""),
-		    TEXT(p->forked ? "worker of" : "child of"), NUMBER(p->ppid));
-	say(out, ")");
+		add_text(out, "{}{} {}", TEXT(p->rank >= 0 ? ", " : ""),
+			 TEXT(p->forked ? "worker of" : "child of"), NUMBER(p->ppid));
+	add_text(out, ")");
 }

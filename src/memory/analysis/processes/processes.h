@@ -98,7 +98,7 @@ void processes_note(struct processes *ps, uint32_t pid, const struct rec_process
 struct process_facts *processes_find(const struct processes *ps, uint32_t pid);
 
 /* "process 12", "process 12 (rank 3, worker of 10)"; ps may be NULL. */
-void processes_say(const struct processes *ps, uint32_t pid, struct buf *out);
+void processes_describe(const struct processes *ps, uint32_t pid, struct buf *out);
 /* "SIGKILL"; NULL: it was no signal, or nobody knows. */
 const char *process_signal(const struct process_facts *p);
 

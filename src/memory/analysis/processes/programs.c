@@ -34,13 +34,13 @@ size_t programs_helpers(const struct programs *p)
 	return p->small < p->processes ? p->small : 0;
 }
 
-bool programs_say_helpers(const struct programs *p, const char *did, struct buf *out)
+bool programs_describe_helpers(const struct programs *p, const char *did, struct buf *out)
 {
 	size_t n = programs_helpers(p);
 
 	if (n)
-		say(out, "and {} helper process{} that {} less than {}", NUMBER(n),
-		    TEXT(n == 1 ? "" : "es"), TEXT(did), BYTES(HELPER_BYTES));
+		add_text(out, "and {} helper process{} that {} less than {}", NUMBER(n),
+			 TEXT(n == 1 ? "" : "es"), TEXT(did), BYTES(HELPER_BYTES));
 	return n;
 }
 

@@ -28,7 +28,7 @@ bool programs_is_helper(const struct programs *p, const void *program);
 /* Processes that are not listed. */
 size_t programs_helpers(const struct programs *p);
 /* "and 3 helper processes that held less than 1.00 MiB", if there are any; did is "held". */
-bool programs_say_helpers(const struct programs *p, const char *did, struct buf *out);
+bool programs_describe_helpers(const struct programs *p, const char *did, struct buf *out);
 void programs_release(struct programs *p);
 
 #endif

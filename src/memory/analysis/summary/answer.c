@@ -10,26 +10,26 @@
 #define MAX_DEVICES 3 /* that are named */
 
 /* Why there are no memory events, as far as the recording knows what it was asked for. */
-static void say_why_none(const struct summary *s, struct buf *out)
+static void describe_why_none(const struct summary *s, struct buf *out)
 {
 	struct mem_asked asked = s->asked;
 
 	asked.deferred &= s->first_ns == UINT64_MAX; /* a row says that it has begun */
 	if (asked.known)
-		say(out, " ");
+		add_text(out, " ");
 	mem_asked_why_empty(&asked, out);
 }
 
 /* "1,234 calls of Python functions were traced, of 2 threads: see …" */
-void summary_say_calls(const struct summary *s, struct buf *out)
+void summary_describe_calls(const struct summary *s, struct buf *out)
 {
-	say(out,
-	    "{} of Python functions {} traced, of {}: see the {} in "
-	    "msmemscope_<pid>_<time>_ascend/device_*/dump.",
-	    COUNT_OF(s->calls, "call"), TEXT(words_was(s->calls)),
-	    COUNT_OF(s->call_threads, "thread"),
-	    TEXT(s->calls_in_db ? "table python_trace_<pid> of the .db"
-				: "files python_trace_<thread>_<time>.csv"));
+	add_text(out,
+		 "{} of Python functions {} traced, of {}: see the {} in "
+		 "msmemscope_<pid>_<time>_ascend/device_*/dump.",
+		 COUNT_OF(s->calls, "call"), TEXT(words_was(s->calls)),
+		 COUNT_OF(s->call_threads, "thread"),
+		 TEXT(s->calls_in_db ? "table python_trace_<pid> of the .db"
+				     : "files python_trace_<thread>_<time>.csv"));
 }
 
 uint64_t summary_highest_pool(const struct summary_process *p)
@@ -52,25 +52,25 @@ void summary_programs(const struct summary *s, struct programs *out)
 	}
 }
 
-static void say_size(const struct summary *s, const struct summary_counts *c, struct buf *out)
+static void describe_size(const struct summary *s, const struct summary_counts *c, struct buf *out)
 {
 	uint64_t memory = c->mallocs + c->frees;
 	struct programs busy = {0};
 
 	summary_programs(s, &busy);
 	size_t helpers = programs_helpers(&busy), n = busy.processes - helpers;
-	say(out, "{} {}", NUMBER(n), TEXT(n == 1 ? "process" : "processes"));
+	add_text(out, "{} {}", NUMBER(n), TEXT(n == 1 ? "process" : "processes"));
 	if (helpers)
-		say(out, " and {}", COUNT_OF(helpers, "helper"));
-	say(out, " made ");
+		add_text(out, " and {}", COUNT_OF(helpers, "helper"));
+	add_text(out, " made ");
 	programs_release(&busy);
 	if (memory)
-		say(out, "{}", COUNT_OF(memory, "memory event"));
+		add_text(out, "{}", COUNT_OF(memory, "memory event"));
 	else
-		say(out, "no memory events");
-	say(out, " in {}.", DURATION(s->last_ns - s->first_ns));
+		add_text(out, "no memory events");
+	add_text(out, " in {}.", DURATION(s->last_ns - s->first_ns));
 	if (!memory)
-		say_why_none(s, out);
+		describe_why_none(s, out);
 }
 
 static uint64_t memory_of_device(const struct summary *s, uint32_t device)
@@ -97,43 +97,45 @@ static const struct summary_pool *largest_pool(const struct summary *s, uint32_t
 }
 
 /* What is not the whole of a GPU, or not the job's alone. */
-static void say_sharing(const struct summary *s, uint32_t device, struct buf *out)
+static void describe_sharing(const struct summary *s, uint32_t device, struct buf *out)
 {
 	const struct mem_gpu_device *g = mem_asked_device(&s->asked, device);
 
 	if (!g || (!g->mig && !g->mps))
 		return;
-	say(out, " ");
+	add_text(out, " ");
 	words_device(out, device, true);
 	if (g->mig)
-		say(out, " is {}, a part of a GPU (MIG), of {}{}", TEXT(g->name),
-		    BYTES(g->total_bytes), TEXT(g->mps ? ", and" : "."));
+		add_text(out, " is {}, a part of a GPU (MIG), of {}{}", TEXT(g->name),
+			 BYTES(g->total_bytes), TEXT(g->mps ? ", and" : "."));
 	if (g->mps)
-		say(out,
-		    " is shared by way of the MPS server: what its other clients hold is not in "
-		    "this recording.");
+		add_text(out, " is shared by way of the MPS server: what its other clients hold is "
+			      "not in "
+			      "this recording.");
 }
 
-static void say_device(const struct summary *s, const struct summary_device *d, struct buf *out)
+static void describe_device(const struct summary *s, const struct summary_device *d,
+			    struct buf *out)
 {
 	struct summary_tally peak = *summary_device_peak(d);
 	const struct summary_pool *pool = largest_pool(s, d->device);
 
-	say(out, " ");
+	add_text(out, " ");
 	words_device(out, d->device, true);
-	say(out, " peaked at {}{}", TEXT(d->late ? "no less than " : ""), BYTES(peak.peak_bytes));
+	add_text(out, " peaked at {}{}", TEXT(d->late ? "no less than " : ""),
+		 BYTES(peak.peak_bytes));
 	if (pool && pool->bytes.peak_bytes && pool->bytes.peak_bytes != peak.peak_bytes) {
-		say(out, " ({} pool ", POOL(pool->type));
+		add_text(out, " ({} pool ", POOL(pool->type));
 		if (d->users > 1)
-			say(out, "of process {} ", NUMBER(pool->process->pid));
-		say(out, "{})", BYTES(pool->bytes.peak_bytes));
+			add_text(out, "of process {} ", NUMBER(pool->process->pid));
+		add_text(out, "{})", BYTES(pool->bytes.peak_bytes));
 	}
 	if (peak.peak_time_ns == s->first_ns)
-		say(out, " at the start.");
+		add_text(out, " at the start.");
 	else
-		say(out, " {} after the start.", DURATION(peak.peak_time_ns - s->first_ns));
-	gpu_use_say_askers(&s->gpu, d->device, out);
-	say_sharing(s, d->device, out);
+		add_text(out, " {} after the start.", DURATION(peak.peak_time_ns - s->first_ns));
+	gpu_use_describe_askers(&s->gpu, d->device, out);
+	describe_sharing(s, d->device, out);
 }
 
 static int higher_device_first(const void *pa, const void *pb)
@@ -145,7 +147,7 @@ static int higher_device_first(const void *pa, const void *pb)
 		       ?: ORDER(a->device, b->device);
 }
 
-static void say_devices(struct summary *s, struct buf *out)
+static void describe_devices(struct summary *s, struct buf *out)
 {
 	size_t said = 0, held = 0;
 
@@ -156,13 +158,13 @@ static void say_devices(struct summary *s, struct buf *out)
 		held++;
 		if (said == MAX_DEVICES)
 			continue;
-		say_device(s, s->devices[i], out);
+		describe_device(s, s->devices[i], out);
 		said++;
 	}
 	if (held == said + 1)
-		say(out, " One more device is in the table below.");
+		add_text(out, " One more device is in the table below.");
 	else if (held > said)
-		say(out, " {} more devices are in the table below.", NUMBER(held - said));
+		add_text(out, " {} more devices are in the table below.", NUMBER(held - said));
 }
 
 /* What a process left behind, by type of pool; drivers are listed last. */
@@ -194,7 +196,7 @@ static void count_leftover(const struct summary_process *p, struct leftover *out
 }
 
 /* "3 blocks (768.00 KiB) of PTA and 2 blocks (40.00 MiB) of HAL"; returns how many kinds. */
-static unsigned say_kinds(const struct leftover *left, struct buf *out)
+static unsigned describe_kinds(const struct leftover *left, struct buf *out)
 {
 	unsigned total = 0, said = 0;
 
@@ -204,19 +206,19 @@ static unsigned say_kinds(const struct leftover *left, struct buf *out)
 		for (unsigned t = 0; t <= TYPE_END; t++) {
 			if (!left->of[t].blocks || blocks_is_driver(t) != (pass == 1))
 				continue;
-			say(out, "{}{} ({}) of {}",
-			    TEXT(!said		     ? ""
-				 : said + 1 == total ? " and "
-						     : ", "),
-			    COUNT_OF(left->of[t].blocks, "block"), BYTES(left->of[t].bytes),
-			    POOL(t));
+			add_text(out, "{}{} ({}) of {}",
+				 TEXT(!said		  ? ""
+				      : said + 1 == total ? " and "
+							  : ", "),
+				 COUNT_OF(left->of[t].blocks, "block"), BYTES(left->of[t].bytes),
+				 POOL(t));
 			said++;
 		}
 	return total;
 }
 
-static void say_origin(const struct summary *s, const struct leftover *left, unsigned kinds,
-		       struct buf *out)
+static void describe_origin(const struct summary *s, const struct leftover *left, unsigned kinds,
+			    struct buf *out)
 {
 	uint64_t all = left->of[left->largest->type].bytes;
 	size_t n;
@@ -224,14 +226,14 @@ static void say_origin(const struct summary *s, const struct leftover *left, uns
 
 	n = call_sites_merge(sites, n, &s->stacks);
 	if (n && sites[0].stack) {
-		say(out, sites[0].bytes == all	    ? ", all of "
-			 : sites[0].bytes > all / 2 ? ", most of "
-						    : ", the largest part of ");
+		add_text(out, sites[0].bytes == all	 ? ", all of "
+			      : sites[0].bytes > all / 2 ? ", most of "
+							 : ", the largest part of ");
 		if (kinds > 1)
-			say(out, "the {} memory", POOL(left->largest->type));
+			add_text(out, "the {} memory", POOL(left->largest->type));
 		else
-			say(out, "it");
-		say(out, " from {}", WHERE_SITE(&s->stacks, &sites[0]));
+			add_text(out, "it");
+		add_text(out, " from {}", WHERE_SITE(&s->stacks, &sites[0]));
 	}
 	free(sites);
 }
@@ -242,35 +244,37 @@ static const struct process_facts *facts_of(const struct summary *s, uint32_t pi
 }
 
 /* " were still allocated at the end of process 12", which it may not have come to. */
-static void say_when_left(const struct summary *s, uint32_t pid, uint64_t blocks, struct buf *out)
+static void describe_when_left(const struct summary *s, uint32_t pid, uint64_t blocks,
+			       struct buf *out)
 {
 	const struct process_facts *f = facts_of(s, pid);
 
 	if (f && f->state == PROCESS_RUNNING) {
-		say(out, " {} allocated now by ", TEXT(blocks == 1 ? "is" : "are"));
-		processes_say(s->facts, pid, out);
-		say(out, ", which is still running");
+		add_text(out, " {} allocated now by ", TEXT(blocks == 1 ? "is" : "are"));
+		processes_describe(s->facts, pid, out);
+		add_text(out, ", which is still running");
 		return;
 	}
-	say(out, " {} still allocated ", TEXT(words_was(blocks)));
-	say(out, f && process_signal(f) ? "when " : "at the end of ");
+	add_text(out, " {} still allocated ", TEXT(words_was(blocks)));
+	add_text(out, f && process_signal(f) ? "when " : "at the end of ");
 	if (f)
-		processes_say(s->facts, pid, out);
+		processes_describe(s->facts, pid, out);
 	else
-		say(out, "process {}", NUMBER(pid));
+		add_text(out, "process {}", NUMBER(pid));
 	if (f && process_signal(f))
-		say(out, " was killed by SIG{}", TEXT(process_signal(f)));
+		add_text(out, " was killed by SIG{}", TEXT(process_signal(f)));
 }
 
 /* A peak of what was seen is not the peak where much was not. */
-static void say_uncovered(const struct summary *s, struct buf *out)
+static void describe_uncovered(const struct summary *s, struct buf *out)
 {
 	if (s->facts && processes_coverage(s->facts) == COVERAGE_PARTIAL)
-		say(out, " That is what was recorded: host memory that is not covered comes on "
+		add_text(out,
+			 " That is what was recorded: host memory that is not covered comes on "
 			 "top, see below.");
 }
 
-static void say_alive(const struct summary *s, const struct summary_counts *c, struct buf *out)
+static void describe_alive(const struct summary *s, const struct summary_counts *c, struct buf *out)
 {
 	const struct summary_process *worst = NULL;
 	struct leftover left, most = {0};
@@ -289,69 +293,69 @@ static void say_alive(const struct summary *s, const struct summary_counts *c, s
 	size_t others = holders.processes - programs_helpers(&holders);
 	programs_release(&holders);
 	if (!worst) {
-		say(out, c->mallocs && !s->nameless
-				 ? " Everything that was allocated was freed again."
-				 : "");
+		add_text(out, c->mallocs && !s->nameless
+				      ? " Everything that was allocated was freed again."
+				      : "");
 		return;
 	}
-	say(out, " ");
-	unsigned kinds = say_kinds(&most, out);
-	say_when_left(s, worst->pid, most.all.blocks, out);
-	say_origin(s, &most, kinds, out);
-	say(out, ".");
+	add_text(out, " ");
+	unsigned kinds = describe_kinds(&most, out);
+	describe_when_left(s, worst->pid, most.all.blocks, out);
+	describe_origin(s, &most, kinds, out);
+	add_text(out, ".");
 	if (others == 2)
-		say(out, " Another process left blocks behind, too.");
+		add_text(out, " Another process left blocks behind, too.");
 	else if (others > 2)
-		say(out, " Another {} processes left blocks behind, too.", NUMBER(others - 1));
+		add_text(out, " Another {} processes left blocks behind, too.", NUMBER(others - 1));
 }
 
-static void say_ooms(const struct summary *s, const struct summary_counts *c, struct buf *out)
+static void describe_ooms(const struct summary *s, const struct summary_counts *c, struct buf *out)
 {
 	const struct summary_oom *first = &s->ooms[0];
 
 	if (!c->ooms || !s->nooms)
 		return;
 	if (c->ooms == 1)
-		say(out, " Memory was refused once, ");
+		add_text(out, " Memory was refused once, ");
 	else
-		say(out, " Memory was refused {}, first ", COUNT_OF(c->ooms, "time"));
-	say(out, "{} after the start, when {} were asked of ",
-	    DURATION(first->time_ns - s->first_ns), BYTES(first->requested_bytes));
+		add_text(out, " Memory was refused {}, first ", COUNT_OF(c->ooms, "time"));
+	add_text(out, "{} after the start, when {} were asked of ",
+		 DURATION(first->time_ns - s->first_ns), BYTES(first->requested_bytes));
 	words_device(out, first->device, false);
-	say(out, ".");
+	add_text(out, ".");
 }
 
-void summary_say_answer(struct summary *s, struct buf *out)
+void summary_describe_answer(struct summary *s, struct buf *out)
 {
 	struct summary_counts c;
 	struct loss lost;
 
 	summary_count_all(s, &c);
 	summary_loss_all(s, &lost);
-	loss_say(&lost, NULL, out);
+	loss_describe(&lost, NULL, out);
 	bool incomplete = out->len;
-	say(out, incomplete ? " " : "");
+	add_text(out, incomplete ? " " : "");
 	if (s->calls && !c.mallocs && !c.frees) {
-		summary_say_calls(s, out);
-		say_why_none(s, out);
+		summary_describe_calls(s, out);
+		describe_why_none(s, out);
 		if (!incomplete)
 			return;
 	} else if (!c.rows && incomplete) { /* what the job did is not known */
-		say(out, "There are no events in it.");
+		add_text(out, "There are no events in it.");
 		return;
 	} else if (!c.rows) {
-		say(out, "There are no events in this recording.");
-		say_why_none(s, out);
+		add_text(out, "There are no events in this recording.");
+		describe_why_none(s, out);
 		return;
 	} else {
-		say_size(s, &c, out);
+		describe_size(s, &c, out);
 	}
-	say_devices(s, out);
+	describe_devices(s, out);
 	for (size_t i = 0; i < s->gpu.ntotals; i++)
 		if (!s->gpu.totals[i].memory)
 			s->gpu.totals[i].memory = memory_of_device(s, s->gpu.totals[i].device);
-	gpu_use_say_pools(&s->gpu, out);
-	say_uncovered(s, out);
-	say_alive(s, &c, out);
-	say_ooms(s, &c, out);
+	gpu_use_describe_pools(&s->gpu, out);
+	describe_uncovered(s, out);
+	describe_alive(s, &c, out);
+	describe_ooms(s, &c, out);
 }

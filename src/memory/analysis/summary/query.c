@@ -213,7 +213,7 @@ struct summary_pool_row summary_pool_row(const struct summary *s, const struct s
 }
 
 /* Their pages are the page cache's, and the same for all who map them. */
-void summary_say_files(const struct summary *s, struct buf *out)
+void summary_describe_files(const struct summary *s, struct buf *out)
 {
 	const struct summary_process *most = NULL;
 	uint64_t mappings = 0;
@@ -226,7 +226,8 @@ void summary_say_files(const struct summary *s, struct buf *out)
 			most = p;
 	}
 	if (most)
-		say(out, "\nNot counted above: {} of files, up to {} at a time in process {}.\n",
-		    COUNT_OF(mappings, "mapping"), BYTES(most->files.peak_bytes),
-		    NUMBER(most->pid));
+		add_text(out,
+			 "\nNot counted above: {} of files, up to {} at a time in process {}.\n",
+			 COUNT_OF(mappings, "mapping"), BYTES(most->files.peak_bytes),
+			 NUMBER(most->pid));
 }

@@ -230,8 +230,8 @@ struct call_site *summary_sites(const struct summary *s, const struct summary_po
 				bool at_peak, size_t *out_n);
 
 /* answer.c: the first paragraph, a sentence about calls of functions. */
-void summary_say_answer(struct summary *s, struct buf *out);
-void summary_say_calls(const struct summary *s, struct buf *out);
+void summary_describe_answer(struct summary *s, struct buf *out);
+void summary_describe_calls(const struct summary *s, struct buf *out);
 /* The highest peak of its pools. */
 uint64_t summary_highest_pool(const struct summary_process *p);
 struct programs;
@@ -239,7 +239,7 @@ struct programs;
 void summary_programs(const struct summary *s, struct programs *out);
 
 /* A line about files that were mapped, if there were any. */
-void summary_say_files(const struct summary *s, struct buf *out);
+void summary_describe_files(const struct summary *s, struct buf *out);
 
 /* The pools of a process by device and type. Gives an array of npools. */
 struct summary_pool **summary_pools(const struct summary_process *p);

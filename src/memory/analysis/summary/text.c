@@ -145,7 +145,7 @@ static void print_processes(const struct view *g)
 		      PRINTABLE(named[i]->cmdline));
 	if (n > MAX_PROCESSES)
 		print(g, "and {} more processes, with lower peaks\n", NUMBER(n - MAX_PROCESSES));
-	if (programs_say_helpers(&g->programs, "held", g->report.out))
+	if (programs_describe_helpers(&g->programs, "held", g->report.out))
 		print(g, " (JSON has all)\n");
 	free(named);
 }
@@ -165,7 +165,7 @@ static void print_counts(const struct view *g)
 
 	summary_count_all(g->s, &c);
 	if (g->s->calls && (c.mallocs || c.frees)) /* else it is the answer */
-		summary_say_calls(g->s, &t);
+		summary_describe_calls(g->s, &t);
 	print_paragraph(g, &t);
 	const struct {
 		uint64_t n;
@@ -180,10 +180,10 @@ static void print_counts(const struct view *g)
 		     {c.snapshots, "snapshot", "snapshots"}};
 	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
 		if (words[i].n)
-			say(&t, "{}{} {}", TEXT(t.len ? ", " : "Also recorded: "),
-			    COUNT(words[i].n),
-			    TEXT(words[i].n == 1 ? words[i].one : words[i].many));
-	say(&t, t.len ? "." : "");
+			add_text(&t, "{}{} {}", TEXT(t.len ? ", " : "Also recorded: "),
+				 COUNT(words[i].n),
+				 TEXT(words[i].n == 1 ? words[i].one : words[i].many));
+	add_text(&t, t.len ? "." : "");
 	print_paragraph(g, &t);
 }
 
@@ -270,20 +270,23 @@ static void print_use(const struct view *g, const struct summary_pool *pool)
 
 	if (!summary_use(pool, &u))
 		return;
-	say(&t, "Of device {} {}", DEVICE(pool->device), BYTES(u.used_bytes));
+	add_text(&t, "Of device {} {}", DEVICE(pool->device), BYTES(u.used_bytes));
 	if (u.total_bytes)
-		say(&t, " of {}", BYTES(u.total_bytes));
-	say(&t, " were in use {} after the start: the pool of process {} had {} (its tensors {}), ",
-	    DURATION(u.time_ns > g->s->first_ns ? u.time_ns - g->s->first_ns : 0),
-	    NUMBER(pool->process->pid), BYTES(u.pool_bytes), BYTES(u.tensor_bytes));
+		add_text(&t, " of {}", BYTES(u.total_bytes));
+	add_text(
+		&t,
+		" were in use {} after the start: the pool of process {} had {} (its tensors {}), ",
+		DURATION(u.time_ns > g->s->first_ns ? u.time_ns - g->s->first_ns : 0),
+		NUMBER(pool->process->pid), BYTES(u.pool_bytes), BYTES(u.tensor_bytes));
 	if (u.has_others)
-		say(&t, "its context and libraries {}, other processes and the driver {}.",
-		    BYTES(u.process), BYTES(u.others));
+		add_text(&t, "its context and libraries {}, other processes and the driver {}.",
+			 BYTES(u.process), BYTES(u.others));
 	else
-		say(&t,
-		    "{} were its context and libraries, other processes and the driver (nobody "
-		    "tells them apart here).",
-		    BYTES(u.not_told));
+		add_text(
+			&t,
+			"{} were its context and libraries, other processes and the driver (nobody "
+			"tells them apart here).",
+			BYTES(u.not_told));
 	print_paragraph(g, &t);
 }
 
@@ -317,31 +320,34 @@ static void print_remarks(const struct view *g)
 		python |= words_is_python(g->pools[i]->process->cmdline);
 	}
 	if (summary_frees_missing(&c))
-		say(&t, "Not one free was recorded (was it switched off with --events?), so every "
-			"block counts as still allocated.\n");
+		add_text(&t,
+			 "Not one free was recorded (was it switched off with --events?), so every "
+			 "block counts as still allocated.\n");
 	if (c.unmatched_frees)
-		say(&t, "{} {} of blocks whose allocation was not recorded.\n",
-		    COUNT_OF(c.unmatched_frees, "free"), TEXT(words_was(c.unmatched_frees)));
+		add_text(&t, "{} {} of blocks whose allocation was not recorded.\n",
+			 COUNT_OF(c.unmatched_frees, "free"), TEXT(words_was(c.unmatched_frees)));
 	if (c.unseen_frees)
-		say(&t,
-		    "{} {} freed unseen, for example while nothing was recorded; {} not among the "
-		    "frees.\n",
-		    COUNT_OF(c.unseen_frees, "block"), TEXT(words_was(c.unseen_frees)),
-		    TEXT(c.unseen_frees == 1 ? "it is" : "they are"));
+		add_text(&t,
+			 "{} {} freed unseen, for example while nothing was recorded; {} not among "
+			 "the "
+			 "frees.\n",
+			 COUNT_OF(c.unseen_frees, "block"), TEXT(words_was(c.unseen_frees)),
+			 TEXT(c.unseen_frees == 1 ? "it is" : "they are"));
 	if (g->s->nameless)
-		say(&t,
-		    "{} {} neither an id nor an address, so nobody knows whether they were "
-		    "freed.\n",
-		    COUNT_OF(g->s->nameless, "allocation"),
-		    TEXT(g->s->nameless == 1 ? "has" : "have"));
+		add_text(&t,
+			 "{} {} neither an id nor an address, so nobody knows whether they were "
+			 "freed.\n",
+			 COUNT_OF(g->s->nameless, "allocation"),
+			 TEXT(g->s->nameless == 1 ? "has" : "have"));
 	if (g->s->unordered)
-		say(&t, "The rows were not in the order of time, so the peaks are not exact.\n");
+		add_text(&t,
+			 "The rows were not in the order of time, so the peaks are not exact.\n");
 	if (g->report.style->top && any_left && g->s->stacks.count < 2) {
 		words_stacks_hint(&t, python);
-		say(&t, "\n");
+		add_text(&t, "\n");
 	}
 	for (size_t i = 0; i < g->s->nnotes; i++)
-		say(&t, "{}\n", PRINTABLE(g->s->notes[i]));
+		add_text(&t, "{}\n", PRINTABLE(g->s->notes[i]));
 	report_remarks(&g->report, &t);
 }
 
@@ -417,7 +423,7 @@ void summary_text(struct summary *s, unsigned top, bool colour, struct buf *out)
 		dropped_text(&s->facts->dropped, out);
 	if (out->len)
 		buf_add_char(out, '\n');
-	summary_say_answer(s, &answer);
+	summary_describe_answer(s, &answer);
 	report_paragraph(&g.report, 0, &answer);
 	print_processes(&g);
 	if (g.npools)
@@ -426,7 +432,7 @@ void summary_text(struct summary *s, unsigned top, bool colour, struct buf *out)
 	print_courses(&g);
 	for (size_t i = 0; i < g.npools; i++)
 		print_use(&g, g.pools[i]);
-	summary_say_files(s, out);
+	summary_describe_files(s, out);
 	print_counts(&g);
 	print_alive(&g);
 	print_peak(&g);

@@ -17,9 +17,9 @@ struct view {
 /* "aten.mul_.Scalar #2" */
 static void add_op(struct buf *out, const char *before, const char *op, uint32_t call)
 {
-	say(out, "{}{}", TEXT(before), TEXT(op));
+	add_text(out, "{}{}", TEXT(before), TEXT(op));
 	if (call)
-		say(out, " #{}", NUMBER(call));
+		add_text(out, " #{}", NUMBER(call));
 }
 
 static const char *pool_text(const struct watch_finding *f)
@@ -34,13 +34,13 @@ static void add_target(struct buf *out, const char *before, const struct watch_t
 		buf_addf(out, "%s 0x%llx (%llu bytes, ", before, (unsigned long long)t->addr,
 			 (unsigned long long)t->size_bytes);
 	else
-		say(out, "{} (", TEXT(before));
+		add_text(out, "{} (", TEXT(before));
 	if (t->output == WATCH_NO_OUTPUT) {
-		say(out, "named '{}')", TEXT(t->name));
+		add_text(out, "named '{}')", TEXT(t->name));
 	} else {
-		say(out, "output {} of ", NUMBER(t->output));
+		add_text(out, "output {} of ", NUMBER(t->output));
 		add_op(out, "", t->name, t->call);
-		say(out, ")");
+		add_text(out, ")");
 	}
 }
 
@@ -70,10 +70,10 @@ static void add_change(struct buf *out, const struct watch_finding *f, enum watc
 		       f->to.op, f->to.call);
 	}
 	if (f->inside && strcmp(f->inside, f->to.op) != 0)
-		say(out, " (inside operator {})", TEXT(f->inside));
-	say(out, v == WATCH_UNJUDGED  ? "."
-		 : is_one_operator(f) ? ", which should not write it."
-				      : ", while no operator that may write it ran.");
+		add_text(out, " (inside operator {})", TEXT(f->inside));
+	add_text(out, v == WATCH_UNJUDGED  ? "."
+		      : is_one_operator(f) ? ", which should not write it."
+					   : ", while no operator that may write it ran.");
 }
 
 static void add_neighbour(struct buf *out, const struct watch_finding *f)
@@ -85,13 +85,13 @@ static void add_neighbour(struct buf *out, const struct watch_finding *f)
 	uint64_t gap =
 		before ? t->addr - (r->addr + r->size_bytes) : r->addr - (t->addr + t->size_bytes);
 
-	say(out, " It writes the {} bytes ", NUMBER(r->size_bytes));
+	add_text(out, " It writes the {} bytes ", NUMBER(r->size_bytes));
 	if (gap)
-		say(out, "that {} {} bytes {} it", TEXT(before ? "end" : "begin"), NUMBER(gap),
-		    TEXT(side));
+		add_text(out, "that {} {} bytes {} it", TEXT(before ? "end" : "begin"), NUMBER(gap),
+			 TEXT(side));
 	else
-		say(out, "right {} it", TEXT(side));
-	say(out, ": an {} is likely.", TEXT(before ? "overrun" : "underrun"));
+		add_text(out, "right {} it", TEXT(side));
+	add_text(out, ": an {} is likely.", TEXT(before ? "overrun" : "underrun"));
 }
 
 /* The lines of the user's own code: of the operators, of the block. */
@@ -100,15 +100,15 @@ static void add_lines(struct buf *out, const struct watch *w, const struct watch
 	bool one = is_one_operator(f);
 
 	if (one && f->to.stack)
-		say(out, "operator called by {}", WHERE(&w->stacks, f->to.stack));
+		add_text(out, "operator called by {}", WHERE(&w->stacks, f->to.stack));
 	if (!one && f->from.stack)
-		say(out, "after {}", WHERE(&w->stacks, f->from.stack));
+		add_text(out, "after {}", WHERE(&w->stacks, f->from.stack));
 	if (!one && f->to.stack)
-		say(out, "{}before the end of {}", TEXT(out->len ? ", " : ""),
-		    WHERE(&w->stacks, f->to.stack));
+		add_text(out, "{}before the end of {}", TEXT(out->len ? ", " : ""),
+			 WHERE(&w->stacks, f->to.stack));
 	if (f->stack)
-		say(out, "{}block allocated by {}", TEXT(out->len ? "; " : ""),
-		    WHERE(&w->stacks, f->stack));
+		add_text(out, "{}block allocated by {}", TEXT(out->len ? "; " : ""),
+			 WHERE(&w->stacks, f->stack));
 }
 
 static void print_finding(const struct view *g, const struct watch_finding *f, enum watch_verdict v)
@@ -123,15 +123,15 @@ static void print_finding(const struct view *g, const struct watch_finding *f, e
 	if (text.len)
 		report_paragraph(&g->report, 2, &text);
 	if (f->target.pid)
-		say(&text, "process {}, device {}; ", NUMBER(f->target.pid),
-		    DEVICE(f->target.device));
+		add_text(&text, "process {}, device {}; ", NUMBER(f->target.pid),
+			 DEVICE(f->target.device));
 	if (f->allocation)
-		say(&text, "allocation {}{}{}; ", NUMBER(f->allocation),
-		    TEXT(pool_text(f) ? " of " : ""), TEXT(pool_text(f) ? pool_text(f) : ""));
+		add_text(&text, "allocation {}{}{}; ", NUMBER(f->allocation),
+			 TEXT(pool_text(f) ? " of " : ""), TEXT(pool_text(f) ? pool_text(f) : ""));
 	buf_addf(&text, "checksum %016llx, then %016llx", (unsigned long long)f->before,
 		 (unsigned long long)f->after);
 	if (f->missed)
-		say(&text, "; {} looks in between are missing", NUMBER(f->missed));
+		add_text(&text, "; {} looks in between are missing", NUMBER(f->missed));
 	report_paragraph(&g->report, 2, &text);
 }
 
@@ -185,8 +185,8 @@ static void add_end(struct buf *out, const struct watch_ended *e)
 	add_op(out,
 	       e->last.after ? " ended after operator " : " ended at the beginning of operator ",
 	       e->last.op, e->last.call);
-	say(out, ": it was for {} only (dump_nums). Changes after that were not looked at.",
-	    COUNT_OF(e->looks, "look"));
+	add_text(out, ": it was for {} only (dump_nums). Changes after that were not looked at.",
+		 COUNT_OF(e->looks, "look"));
 }
 
 static void print_ends(const struct view *g)

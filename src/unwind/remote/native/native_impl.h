@@ -90,7 +90,7 @@ struct native_place {
  *
  * Between the two steps of a round: which threads were asked for, and whether they could be copied.
  */
-struct native_wish {
+struct native_candidate {
 	pid_t tid;
 	uint64_t tstate;
 	bool copied;
@@ -118,8 +118,8 @@ struct native_process {
 	const struct native_copy *unwinding;
 	unsigned far_reads; /* reads outside the copy that are still allowed */
 	/* unwind/remote/native/process.c: what was asked for, and the merged stacks by thread */
-	struct native_wish *wish;
-	size_t nwish, cap_wish;
+	struct native_candidate *candidates;
+	size_t ncandidates, cap_candidates;
 	struct merged *merged;
 	size_t nmerged, cap_merged;
 };

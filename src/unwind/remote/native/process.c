@@ -88,7 +88,7 @@ void native_process_close(struct native_process *p)
 	for (size_t i = 0; i < p->nmerged; i++)
 		free(p->merged[i].frames);
 	free(p->merged);
-	free(p->wish);
+	free(p->candidates);
 	if (p->dwfl)
 		dwfl_end(p->dwfl); /* before the images that its modules are made of */
 	native_modules_release(p);
@@ -234,8 +234,8 @@ static void count_failure(unsigned *failed, const struct err *e, struct err *fir
  * and it is listed first. */
 static bool is_copied(const struct native_process *n, pid_t tid)
 {
-	for (size_t i = 0; i < n->nwish; i++)
-		if (n->wish[i].tid == tid && n->wish[i].copied)
+	for (size_t i = 0; i < n->ncandidates; i++)
+		if (n->candidates[i].tid == tid && n->candidates[i].copied)
 			return true;
 	return false;
 }
@@ -247,30 +247,31 @@ unsigned native_add_copy(struct native_process *n, struct python_process *p,
 {
 	unsigned failed = 0;
 
-	n->nwish = 0;
+	n->ncandidates = 0;
 	for (unsigned i = 0; i < p->nthreads; i++) {
 		const struct python_thread *t = &p->threads[i];
-		struct native_wish w = {t->tid, t->tstate, false};
+		struct native_candidate c = {t->tid, t->tstate, false};
 		struct err e = {0};
 
 		if (wanted && !wanted(arg, t))
 			continue;
 		if (!is_copied(n, t->tid)) {
-			w.copied = capture_both(n, p, t->tid, &e) == 0;
-			if (!w.copied)
+			c.copied = capture_both(n, p, t->tid, &e) == 0;
+			if (!c.copied)
 				count_failure(&failed, &e, first);
 		}
-		n->wish = xgrow(n->wish, &n->cap_wish, n->nwish + 1, sizeof(n->wish[0]));
-		n->wish[n->nwish++] = w;
+		n->candidates = xgrow(n->candidates, &n->cap_candidates, n->ncandidates + 1,
+				      sizeof(n->candidates[0]));
+		n->candidates[n->ncandidates++] = c;
 	}
 	return failed;
 }
 
-static const struct native_wish *wish_for(const struct native_process *n, uint64_t tstate)
+static const struct native_candidate *candidate_of(const struct native_process *n, uint64_t tstate)
 {
-	for (size_t i = 0; i < n->nwish; i++)
-		if (n->wish[i].tstate == tstate)
-			return &n->wish[i];
+	for (size_t i = 0; i < n->ncandidates; i++)
+		if (n->candidates[i].tstate == tstate)
+			return &n->candidates[i];
 	return NULL;
 }
 
@@ -283,16 +284,16 @@ static const struct native_wish *wish_for(const struct native_process *n, uint64
 static bool merge_thread(struct native_process *n, const struct python_place *place,
 			 struct python_thread *t, struct err *err)
 {
-	const struct native_wish *w = wish_for(n, t->tstate);
+	const struct native_candidate *c = candidate_of(n, t->tstate);
 	struct native_stack native;
 
-	if (!w)
+	if (!c)
 		return true;
-	if (!w->copied) {
+	if (!c->copied) {
 		adopt_python(n, t);
 		return true;
 	}
-	if (native_unwind(n, w->tid, place, &native, err) < 0) {
+	if (native_unwind(n, c->tid, place, &native, err) < 0) {
 		adopt_python(n, t);
 		return false;
 	}
@@ -306,7 +307,7 @@ unsigned native_add_merge(struct native_process *n, struct python_process *p, st
 	unsigned failed = 0;
 	struct err e = {0};
 
-	if (n->nwish && python_resolve(p, &e) < 0) {
+	if (n->ncandidates && python_resolve(p, &e) < 0) {
 		count_failure(&failed, &e, first);
 		return failed;
 	}
@@ -316,6 +317,6 @@ unsigned native_add_merge(struct native_process *n, struct python_process *p, st
 		if (!merge_thread(n, &p->place, &p->threads[i], &e))
 			count_failure(&failed, &e, first);
 	forget_unseen(n);
-	n->nwish = 0;
+	n->ncandidates = 0;
 	return failed;
 }

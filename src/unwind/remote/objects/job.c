@@ -72,7 +72,7 @@ struct environ_walk {
 };
 
 /* The others do not matter: however large an environment is, these few fit. */
-static bool says_rank(const char *name, size_t len)
+static bool is_rank_name(const char *name, size_t len)
 {
 	for (enum rank_env what = RANK_ENV_RANK; what <= RANK_ENV_LOCAL_WORLD_SIZE; what++)
 		for (const char *const *n = rank_env_names(what); *n; n++)
@@ -92,7 +92,7 @@ static bool add_variable(void *arg, uint64_t key, uint64_t value)
 		return false;
 	w->o->reads_left -= VARIABLE_READS;
 	ssize_t n = python_bytes(&w->o->r->reader, w->o->l, key, name, sizeof(name));
-	if (n <= 0 || n > (ssize_t)sizeof(name) || !says_rank(name, (size_t)n))
+	if (n <= 0 || n > (ssize_t)sizeof(name) || !is_rank_name(name, (size_t)n))
 		return true;
 	ssize_t len = python_bytes(&w->o->r->reader, w->o->l, value, text, sizeof(text));
 	if (len < 0 || len > (ssize_t)sizeof(text) || memchr(text, 0, (size_t)len))

@@ -150,7 +150,7 @@ TEST(toplist, what_always_varies_is_not_slower)
 	toplist_free(t);
 }
 
-TEST(toplist, few_calls_and_little_time_say_nothing)
+TEST(toplist, few_calls_and_little_time_describe_nothing)
 {
 	struct toplist *t = toplist_new();
 

@@ -239,7 +239,7 @@ TEST(step_split_job, two_jobs_by_their_parents)
 	split_job_release(&j);
 }
 
-TEST(step_split_job, two_jobs_that_say_so)
+TEST(step_split_job, two_jobs_that_describe_so)
 {
 	struct split_job j = {0};
 

@@ -445,7 +445,7 @@ static const char *answers(struct jobs *j, const char *id)
 	return text;
 }
 
-static bool say_to(struct jobs *j, const char *text, size_t len)
+static bool describe_to(struct jobs *j, const char *text, size_t len)
 {
 	struct jobs_sender from = sender(getuid(), true);
 
@@ -465,26 +465,26 @@ TEST(jobs_guest, what_became_of_an_order)
 	jobs_expect_reply(p, &(struct jobs_config){.id = 77});
 	CHECK(strstr(answers(j, "77"),
 		     "\"failed\":[],\"not_written\":[],\"told\":[],\"waiting\":["));
-	CHECK(say_to(j, "77 ", 3));
+	CHECK(describe_to(j, "77 ", 3));
 	CHECK(strstr(answers(j, "77"), "{\"done\":1,\"expected\":["));
 	CHECK(strstr(answers(j, "77"), "\"told\":[],\"waiting\":[],\"written\":[]}"));
-	CHECK(say_to(j, "77 +ended in step 4", 19));
+	CHECK(describe_to(j, "77 +ended in step 4", 19));
 	CHECK(strstr(answers(j, "77"), "\"failed\":[],\"not_written\":[],\"told\":[{"));
 	CHECK(strstr(answers(j, "77"), "\"what\":\"ended in step 4\""));
-	CHECK(say_to(j, "77 not \xff\n so", 12));
+	CHECK(describe_to(j, "77 not \xff\n so", 12));
 	CHECK(strstr(answers(j, "77"), "{\"done\":0,") &&
 	      strstr(answers(j, "77"), "\"failed\":[{"));
 	CHECK(strstr(answers(j, "77"), "\"why\":\"not \xef\xbf\xbd? so\""));
-	CHECK(say_to(j, "77 +", 4));
+	CHECK(describe_to(j, "77 +", 4));
 	CHECK(strstr(answers(j, "77"), "\"what\":\"\""));
-	CHECK(say_to(j, "78 of another", 13));
+	CHECK(describe_to(j, "78 of another", 13));
 	CHECK(strstr(answers(j, "78"), "{\"done\":0,\"expected\":[],\"failed\":[]"));
-	CHECK(!say_to(j, "77", 2) && !say_to(j, "", 0));
+	CHECK(!describe_to(j, "77", 2) && !describe_to(j, "", 0));
 	/* more than is kept: it ends where a character does */
 	char text[600] = "77 +x";
 	for (int i = 0; i < 200; i++)
 		memcpy(text + 5 + 2 * i, "\xc3\xa9", 2);
-	CHECK(say_to(j, text, 405));
+	CHECK(describe_to(j, text, 405));
 	CHECK(strstr(answers(j, "77"), "\"what\":\"x\xc3\xa9") && !strchr(answers(j, "77"), '?'));
 	end(j);
 }

@@ -62,7 +62,7 @@ TEST(series, cards_and_the_highest_of_them)
 	series_free(s);
 }
 
-TEST(series, days_of_them_stay_bounded_and_say_so)
+TEST(series, days_of_them_stay_bounded_and_describe_so)
 {
 	struct series_set *s = series_new(0);
 

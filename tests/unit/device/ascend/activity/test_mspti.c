@@ -116,7 +116,7 @@ static void kinds_job(void)
 	CHECK_INT(fake.own_marks, 0);
 	CHECK(!fake.subscribed);
 	CHECK_INT(mspti_source.lost(), 0);
-	CHECK_STR(mspti_trouble(), "");
+	CHECK_STR(mspti_problem(), "");
 }
 
 static void check_device(const struct rec_activity *a, uint32_t device, uint32_t stream)
@@ -296,14 +296,14 @@ static void refused_job(void)
 	fake.unknown = ACTIVITY_BIT(ACTIVITY_NODE_API);
 	CHECK_INT(mspti_source.start(ALL), 0);
 	CHECK_INT(fake.enabled, mspti_source.kinds & ~(fake.unpreloaded | fake.unknown));
-	CHECK_STR(mspti_trouble(),
+	CHECK_STR(mspti_problem(),
 		  "libmspti.so does not report Hccl, Memory here: start the job with "
 		  "LD_PRELOAD=libmspti.so; this version of libmspti.so does not report NodeAPI");
 	CHECK_INT(mspti_source.change(ACTIVITY_BIT(ACTIVITY_KERNEL) |
 				      ACTIVITY_BIT(ACTIVITY_EXTERNAL)),
 		  0);
 	CHECK_INT(fake.enabled, ACTIVITY_BIT(ACTIVITY_KERNEL));
-	CHECK_STR(mspti_trouble(), "");
+	CHECK_STR(mspti_problem(), "");
 	CHECK_INT(
 		mspti_source.change(ACTIVITY_BIT(ACTIVITY_KERNEL) | ACTIVITY_BIT(ACTIVITY_MARKER)),
 		0);
@@ -313,7 +313,7 @@ static void refused_job(void)
 	CHECK_INT(mspti_source.change(ALL), -EINVAL);
 	CHECK_INT(mspti_source.start(MEMORY_KINDS), -EOPNOTSUPP);
 	CHECK(!fake.subscribed);
-	CHECK_STR(mspti_trouble(),
+	CHECK_STR(mspti_problem(),
 		  "libmspti.so does not report Hccl, Memory here: start the job with "
 		  "LD_PRELOAD=libmspti.so");
 }
@@ -335,7 +335,7 @@ static void attribute_job(void)
 	mspti_source.attribute(true);
 	CHECK_INT(mspti_source.change(kernel), 0);
 	CHECK(fake.calls & 1u << MSPTI_CALL_LAUNCH && fake.calls & 1u << MSPTI_CALL_MEMCPY_ASYNC);
-	CHECK_STR(mspti_trouble(), "");
+	CHECK_STR(mspti_problem(), "");
 	mspti_source.attribute(false);
 	CHECK_INT(mspti_source.change(kernel), 0);
 	CHECK_INT(fake.calls, 0);
@@ -346,7 +346,7 @@ static void attribute_job(void)
 	CHECK_INT(fake.calls, 0);
 	fake.no_calls = true;
 	CHECK_INT(mspti_source.start(kernel), 0); /* kernels are reported all the same */
-	CHECK(strstr(mspti_trouble(), "nothing is attributed: start the job with LD_PRELOAD"));
+	CHECK(strstr(mspti_problem(), "nothing is attributed: start the job with LD_PRELOAD"));
 	mspti_source.stop();
 }
 
@@ -361,12 +361,12 @@ static void aside_job(void)
 	mspti_use(&fake_fns);
 	fake.other_subscriber = true;
 	CHECK_INT(mspti_source.start(ALL), -EBUSY);
-	CHECK(mspti_source.is_paused() && strstr(mspti_trouble(), "another tool"));
+	CHECK(mspti_source.is_paused() && strstr(mspti_problem(), "another tool"));
 	CHECK_INT(fake.enabled, 0);
 	CHECK(!fake.request);
 	fake.other_subscriber = false;
 	CHECK_INT(mspti_source.start(ALL), 0);
-	CHECK(!mspti_source.is_paused() && !mspti_trouble()[0]);
+	CHECK(!mspti_source.is_paused() && !mspti_problem()[0]);
 	mspti_source.stop();
 }
 

@@ -374,7 +374,7 @@ TEST(cupti, reads_every_version)
 		cupti_source.stop();
 		check_all();
 		CHECK_INT(cupti_source.lost(), 0);
-		CHECK_STR(cupti_trouble(), "");
+		CHECK_STR(cupti_problem(), "");
 	}
 }
 
@@ -382,7 +382,7 @@ TEST(cupti, an_old_library_is_refused)
 {
 	use(17, 208, 88, 88, 120);
 	CHECK_INT(cupti_source.start(ALL), -ENOTSUP);
-	CHECK(strstr(cupti_trouble(), "older") != NULL);
+	CHECK(strstr(cupti_problem(), "older") != NULL);
 	CHECK(!lib.registered && !lib.on);
 }
 
@@ -397,7 +397,7 @@ TEST(cupti, an_unknown_version_with_shorter_records_tells_nothing_of_them)
 	CHECK_INT(ntold, 1);
 	CHECK_INT(told[0].a.kind, ACTIVITY_RUNTIME_API);
 	CHECK_INT(cupti_source.lost(), 2);
-	CHECK(strstr(cupti_trouble(), "newer") != NULL);
+	CHECK(strstr(cupti_problem(), "newer") != NULL);
 	cupti_source.stop();
 }
 
@@ -600,7 +600,7 @@ TEST(cupti, refused_it_says_why)
 	use_13();
 	lib.refuses = CUPTI_MULTIPLE_SUBSCRIBERS;
 	CHECK_INT(cupti_source.start(ALL), -EBUSY);
-	CHECK(strstr(cupti_trouble(), "another profiler") != NULL);
+	CHECK(strstr(cupti_problem(), "another profiler") != NULL);
 	CHECK(!lib.on && !cupti_source.is_paused());
 	CHECK_INT(cupti_source.start(0), -ENOTSUP);
 }
@@ -625,7 +625,7 @@ TEST(cupti, calls_of_the_driver_are_told_once)
 		CHECK_INT(ntold, 1);
 		CHECK_INT(told[0].a.kind, cases[i].told_as);
 		CHECK_STR(told[0].name, "");
-		CHECK((strstr(cupti_trouble(), "reported once") != NULL) == (i > 0));
+		CHECK((strstr(cupti_problem(), "reported once") != NULL) == (i > 0));
 	}
 }
 

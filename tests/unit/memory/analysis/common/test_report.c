@@ -136,10 +136,10 @@ TEST(report, devices_have_one_name)
 	words_device(&out, DEV_HOST, false);
 	words_device(&out, DEV_NONE, true);
 	check(&out, "Device 3host memoryAn unknown device");
-	say(&out, "{}, {}, {}, {}, {}, {}", HELD(1 << 20, 1), COUNT(12345), NUMBER(12345),
-	    COUNT_OF(2, "step"), DURATION(12500000), POOL(TYPE_PTA));
+	add_text(&out, "{}, {}, {}, {}, {}, {}", HELD(1 << 20, 1), COUNT(12345), NUMBER(12345),
+		 COUNT_OF(2, "step"), DURATION(12500000), POOL(TYPE_PTA));
 	check(&out, "1.00 MiB in 1 block, 12,345, 12345, 2 steps, 12.5 ms, PTA");
-	say(&out, "{}{} on {}", TEXT("\033"), PRINTABLE("\033"), DEVICE(DEV_HOST));
+	add_text(&out, "{}{} on {}", TEXT("\033"), PRINTABLE("\033"), DEVICE(DEV_HOST));
 	check(&out, "\033? on cpu");
 	buf_release(&out);
 }

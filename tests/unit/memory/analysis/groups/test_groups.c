@@ -162,7 +162,7 @@ TEST(groups, modules_without_end)
 	analysis_free(a);
 }
 
-TEST(groups, paths_that_say_nothing_have_the_name_of_their_model_in_front)
+TEST(groups, paths_that_describe_nothing_have_the_name_of_their_model_in_front)
 {
 	struct analysis *a = make(GROUPS_BY_MODULE, 64);
 

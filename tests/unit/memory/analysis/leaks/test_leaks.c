@@ -1095,7 +1095,7 @@ TEST(leaks, by_line_add_up_what_several_ways_lead_to)
 	analysis_free(a);
 }
 
-TEST(leaks, without_modules_say_how_to_have_them)
+TEST(leaks, without_modules_describe_how_to_have_them)
 {
 	struct leaks_options by_module = {.min_bytes = UINT64_MAX, .by = LEAKS_BY_MODULE};
 	struct analysis *a = leaks_new(&by_module);
