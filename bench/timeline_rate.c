@@ -67,11 +67,6 @@ static long peak_mib(void)
 	return u.ru_maxrss / 1024;
 }
 
-static struct chrome_arg int_arg(const char *key, uint64_t v)
-{
-	return (struct chrome_arg){.key = key, .type = CHROME_INT, .i = (int64_t)v};
-}
-
 struct rank {
 	struct timeline_process *process;
 	struct timeline_track *calls, *kernels;
@@ -80,8 +75,8 @@ struct rank {
 static void add_pair(const struct rank *r, uint64_t device, uint64_t k, const char *const *names)
 {
 	uint64_t at = START_NS + k * 10000, flow = timeline_flow(r->process, k + 1);
-	struct chrome_arg args[3] = {int_arg("correlation", k + 1), int_arg("device", device),
-				     int_arg("stream", 7)};
+	struct chrome_arg args[3] = {chrome_int("correlation", k + 1), chrome_int("device", device),
+				     chrome_int("stream", 7)};
 	struct timeline_event call = {.name = "cudaLaunchKernel",
 				      .category = "cuda_runtime",
 				      .args = args,

@@ -146,6 +146,15 @@ void screen_leave(void)
 	write_text(LEAVE);
 }
 
+unsigned screen_count_lines(const struct buf *text)
+{
+	unsigned n = 0;
+
+	for (size_t i = 0; i < text->len; i++)
+		n += text->data[i] == '\n';
+	return n;
+}
+
 bool screen_draw(const struct buf *text)
 {
 	unsigned rows;

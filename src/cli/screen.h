@@ -27,6 +27,8 @@ void screen_leave(void);
  * than the terminal is wide. False: it cannot be written. */
 bool screen_draw(const struct buf *text);
 
+unsigned screen_count_lines(const struct buf *text);
+
 /* Keys that are no character. */
 #define SCREEN_ESCAPE 27
 enum screen_key {

@@ -48,6 +48,12 @@ void protobuf_add_bytes(struct buf *out, unsigned field, const void *data, size_
 	buf_add(out, data, bytes);
 }
 
+void protobuf_add_part(struct buf *out, unsigned field, struct buf *part)
+{
+	protobuf_add_bytes(out, field, part->data, part->len);
+	buf_clear(part);
+}
+
 void protobuf_add_fixed64(struct buf *out, unsigned field, uint64_t v)
 {
 	add_key(out, field, WIRE_FIXED64);

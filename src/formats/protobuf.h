@@ -17,6 +17,8 @@ void protobuf_add_varint(struct buf *out, uint64_t v);
 /* Adds nothing for 0: that is what a field is when it is not there. */
 void protobuf_add_number(struct buf *out, unsigned field, uint64_t v);
 void protobuf_add_bytes(struct buf *out, unsigned field, const void *data, size_t bytes);
+/* A message that was put together in `part`, which is empty afterwards. */
+void protobuf_add_part(struct buf *out, unsigned field, struct buf *part);
 void protobuf_add_fixed64(struct buf *out, unsigned field, uint64_t v);
 void protobuf_add_double(struct buf *out, unsigned field, double v);
 void protobuf_add_float(struct buf *out, unsigned field, float v);

@@ -12,6 +12,7 @@
 #include "activity/files/activity.h"
 #include "base/fs.h"
 #include "base/mem.h"
+#include "base/text/text.h"
 #include "formats/json_value.h"
 #include "recorder/session.h"
 #include "report/activities.h"
@@ -116,13 +117,6 @@ static int add_memory(struct page *r, const char *path, struct buf *from, struct
 
 /* --- what a path is --- */
 
-static bool ends_with(const char *text, const char *end)
-{
-	size_t n = strlen(text), k = strlen(end);
-
-	return n >= k && !strcmp(text + n - k, end);
-}
-
 static const char *last_name(const char *path)
 {
 	const char *slash = strrchr(path, '/');
@@ -132,14 +126,15 @@ static const char *last_name(const char *path)
 
 static bool is_activity_file(const char *path)
 {
-	return ends_with(path, ".jsonl") ||
-	       (ends_with(path, ".db") &&
+	return text_ends_with(path, ".jsonl") ||
+	       (text_ends_with(path, ".db") &&
 		!strncmp(last_name(path), ACTIVITY_FILE_PREFIX, strlen(ACTIVITY_FILE_PREFIX)));
 }
 
 static bool is_dump_file(const char *path)
 {
-	return ends_with(path, ".csv") || ends_with(path, ".db") || ends_with(path, ".sonde");
+	return text_ends_with(path, ".csv") || text_ends_with(path, ".db") ||
+	       text_ends_with(path, ".sonde");
 }
 
 static int add_activities(struct page *r, const char *path, struct err *err)
@@ -165,7 +160,7 @@ static int is_profile_name(const struct dirent *e)
 					   ".folded"};
 
 	for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++)
-		if (e->d_name[0] != '.' && ends_with(e->d_name, ends[i]))
+		if (e->d_name[0] != '.' && text_ends_with(e->d_name, ends[i]))
 			return 1;
 	return 0;
 }

@@ -93,43 +93,33 @@ static struct timeline_track *host_track(struct activity_source *s, const struct
 
 /* --- events --- */
 
-static struct chrome_arg text_arg(const char *key, const char *text)
-{
-	return (struct chrome_arg){.key = key, .type = CHROME_TEXT, .text = text};
-}
-
-static struct chrome_arg int_arg(const char *key, uint64_t v)
-{
-	return (struct chrome_arg){.key = key, .type = CHROME_INT, .i = (int64_t)v};
-}
-
 /* What is special comes first, what is the same for a whole track comes last. */
 static unsigned add_args(const struct activity *a, struct chrome_arg *args, unsigned *of_track)
 {
 	unsigned n = 0;
 
 	if (a->correlation && a->kind != ACTIVITY_MARKER)
-		args[n++] = int_arg("correlation", a->correlation);
+		args[n++] = chrome_int("correlation", a->correlation);
 	if (a->kind == ACTIVITY_KERNEL && *a->detail)
-		args[n++] = text_arg("type", a->detail);
+		args[n++] = chrome_text("type", a->detail);
 	if (a->kind == ACTIVITY_MEMCPY || a->kind == ACTIVITY_MEMSET)
-		args[n++] = int_arg("bytes", a->amount);
+		args[n++] = chrome_int("bytes", a->amount);
 	if (a->kind == ACTIVITY_COMMUNICATION) {
-		args[n++] = text_arg("group", a->detail);
-		args[n++] = text_arg("algorithm", a->more);
-		args[n++] = int_arg("count", a->amount);
-		args[n++] = text_arg("data type", activity_data_type(a->data_type));
+		args[n++] = chrome_text("group", a->detail);
+		args[n++] = chrome_text("algorithm", a->more);
+		args[n++] = chrome_int("count", a->amount);
+		args[n++] = chrome_text("data type", activity_data_type(a->data_type));
 	}
 	if (a->owner && *a->owner->module)
-		args[n++] = text_arg("module", a->owner->module);
+		args[n++] = chrome_text("module", a->owner->module);
 	if (a->owner && *a->owner->line)
-		args[n++] = text_arg("line", a->owner->line);
+		args[n++] = chrome_text("line", a->owner->line);
 	*of_track = n;
 	if (a->place == ACTIVITY_ON_DEVICE && a->device != ACTIVITY_NOWHERE)
-		args[n++] = int_arg("device", a->device);
+		args[n++] = chrome_int("device", a->device);
 	if (a->place == ACTIVITY_ON_DEVICE && a->stream != ACTIVITY_NOWHERE &&
 	    a->kind != ACTIVITY_MARKER)
-		args[n++] = int_arg("stream", a->stream);
+		args[n++] = chrome_int("stream", a->stream);
 	*of_track = n - *of_track;
 	return n;
 }

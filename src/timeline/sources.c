@@ -12,6 +12,7 @@
 #include "activity/read/read.h"
 #include "base/fs.h"
 #include "base/mem.h"
+#include "base/text/text.h"
 #include "formats/clock_file.h"
 #include "memory/analysis/processes/processes.h"
 #include "memory/input/recording_path.h"
@@ -23,16 +24,9 @@
 #define DEPTH_MAX 8
 #define RECORDER_WAIT_S 2 /* of a job that has ended: it finishes its files */
 
-static bool ends_with(const char *text, const char *end)
-{
-	size_t n = strlen(text), k = strlen(end);
-
-	return n >= k && !strcmp(text + n - k, end);
-}
-
 static bool is_trace_name(const char *name)
 {
-	return ends_with(name, "trace.json") || ends_with(name, "trace.json.gz");
+	return text_ends_with(name, "trace.json") || text_ends_with(name, "trace.json.gz");
 }
 
 static void add_found(struct source_files *f, char *path, enum source_kind kind)
@@ -49,7 +43,7 @@ static enum source_kind kind_in_directory(const char *name, bool has_trace)
 		return SOURCE_CHROME;
 	if (activity_read_is_name(name) && !strncmp(name, ACTIVITY_FILE_PREFIX, 10) && !has_trace)
 		return SOURCE_ACTIVITY;
-	return ends_with(name, CLOCK_FILE_NAME) ? SOURCE_CLOCKS : SOURCE_NONE;
+	return text_ends_with(name, CLOCK_FILE_NAME) ? SOURCE_CLOCKS : SOURCE_NONE;
 }
 
 static int search_directory(struct source_files *f, const char *dir, unsigned depth,
@@ -98,15 +92,15 @@ static enum source_kind kind_of_file(const char *path)
 		close(fd);
 	if (n > 0 && clock_file_begins(head, (size_t)n))
 		return SOURCE_CLOCKS;
-	if (ends_with(path, ".jsonl"))
+	if (text_ends_with(path, ".jsonl"))
 		return SOURCE_ACTIVITY;
-	if (ends_with(path, ".db") && strstr(path, ACTIVITY_FILE_PREFIX))
+	if (text_ends_with(path, ".db") && strstr(path, ACTIVITY_FILE_PREFIX))
 		return SOURCE_ACTIVITY;
 	if (n >= 2 && head[0] == 0x1f && (unsigned char)head[1] == 0x8b)
 		return SOURCE_CHROME;
 	while (i < (size_t)n && strchr(" \t\r\n", head[i]))
 		i++;
-	if (ends_with(path, ".json") || (i < (size_t)n && (head[i] == '{' || head[i] == '[')))
+	if (text_ends_with(path, ".json") || (i < (size_t)n && (head[i] == '{' || head[i] == '[')))
 		return SOURCE_CHROME;
 	return SOURCE_MEMORY;
 }
@@ -220,8 +214,9 @@ static int read_found(struct timeline *t, const char *given, const struct source
 		return 0; /* it was read before all others */
 	default:
 		wait_for_recorder(f->path);
-		return ends_with(f->path, "/" SESSION_RECORDING) ? read_recording(t, &s, notes, err)
-								 : read_memory(t, &s, notes, err);
+		return text_ends_with(f->path, "/" SESSION_RECORDING)
+			       ? read_recording(t, &s, notes, err)
+			       : read_memory(t, &s, notes, err);
 	}
 }
 
@@ -231,7 +226,7 @@ static void note_several(const char *path, const struct source_files *f, struct 
 	size_t n = 0;
 
 	for (size_t i = 0; i < f->n; i++)
-		n += ends_with(f->list[i].path, "/" SESSION_RECORDING);
+		n += text_ends_with(f->list[i].path, "/" SESSION_RECORDING);
 	if (n > 1)
 		buf_addf(notes,
 			 "'%s' has %zu recordings, and all of them are shown: name one to see it "

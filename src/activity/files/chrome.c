@@ -334,16 +334,6 @@ static const char *shown_name(struct activity_writer *w, const char *name)
 	return shown;
 }
 
-static struct chrome_arg text_arg(const char *key, const char *text)
-{
-	return (struct chrome_arg){.key = key, .type = CHROME_TEXT, .text = text};
-}
-
-static struct chrome_arg int_arg(const char *key, uint64_t v)
-{
-	return (struct chrome_arg){.key = key, .type = CHROME_INT, .i = (int64_t)v};
-}
-
 /* Whether an earlier call, around or inside this one, has the same id. */
 static bool is_repeated_call(const struct activity_writer *w, const struct activity *a)
 {
@@ -358,12 +348,12 @@ static unsigned add_owner_args(const struct activity *a, struct chrome_arg *args
 	if (!a->owner)
 		return 0;
 	if (*a->owner->module)
-		args[n++] = text_arg("module", a->owner->module);
+		args[n++] = chrome_text("module", a->owner->module);
 	if (*a->owner->module_class)
-		args[n++] = text_arg("module class", a->owner->module_class);
+		args[n++] = chrome_text("module class", a->owner->module_class);
 	if (*a->owner->line)
-		args[n++] = text_arg("line", a->owner->line);
-	args[n++] = text_arg("pass", a->owner->backward ? "backward" : "forward");
+		args[n++] = chrome_text("line", a->owner->line);
+	args[n++] = chrome_text("pass", a->owner->backward ? "backward" : "forward");
 	return n;
 }
 
@@ -373,34 +363,34 @@ static unsigned add_args(const struct activity_writer *w, const struct activity 
 {
 	unsigned n = 0;
 
-	args[n++] = text_arg("kind", activity_kind_name(a->kind));
+	args[n++] = chrome_text("kind", activity_kind_name(a->kind));
 	if (a->place == ACTIVITY_ON_DEVICE && a->device != ACTIVITY_NOWHERE)
-		args[n++] = int_arg("device", a->device);
+		args[n++] = chrome_int("device", a->device);
 	/* What has a stream counts as work of the device, which a mark around work is not. */
 	if (a->place == ACTIVITY_ON_DEVICE && a->stream != ACTIVITY_NOWHERE &&
 	    a->kind != ACTIVITY_MARKER)
-		args[n++] = int_arg("stream", a->stream);
+		args[n++] = chrome_int("stream", a->stream);
 	switch (a->kind) {
 	case ACTIVITY_MARKER:
-		args[n++] = text_arg("domain", a->detail);
-		args[n++] = int_arg("id", a->correlation);
+		args[n++] = chrome_text("domain", a->detail);
+		args[n++] = chrome_int("id", a->correlation);
 		return n;
 	case ACTIVITY_KERNEL:
-		args[n++] = text_arg("type", a->detail);
+		args[n++] = chrome_text("type", a->detail);
 		break;
 	case ACTIVITY_COMMUNICATION:
-		args[n++] = text_arg("group", a->detail);
-		args[n++] = text_arg("algorithm", a->more);
-		args[n++] = int_arg("count", a->amount);
-		args[n++] = text_arg("data type", activity_data_type(a->data_type));
+		args[n++] = chrome_text("group", a->detail);
+		args[n++] = chrome_text("algorithm", a->more);
+		args[n++] = chrome_int("count", a->amount);
+		args[n++] = chrome_text("data type", activity_data_type(a->data_type));
 		break;
 	case ACTIVITY_HCCL:
-		args[n++] = text_arg("group", a->detail);
-		args[n++] = int_arg("bytes per second", a->amount);
+		args[n++] = chrome_text("group", a->detail);
+		args[n++] = chrome_int("bytes per second", a->amount);
 		return n;
 	case ACTIVITY_MEMCPY:
 	case ACTIVITY_MEMSET:
-		args[n++] = int_arg("bytes", a->amount);
+		args[n++] = chrome_int("bytes", a->amount);
 		if (activity_ns(a))
 			args[n++] = (struct chrome_arg){.key = "memory bandwidth (GB/s)",
 							.type = CHROME_FLOAT,
@@ -410,8 +400,8 @@ static unsigned add_args(const struct activity_writer *w, const struct activity 
 	default:
 		break;
 	}
-	args[n++] = int_arg(is_repeated_call(w, a) ? "same_correlation" : "correlation",
-			    a->correlation);
+	args[n++] = chrome_int(is_repeated_call(w, a) ? "same_correlation" : "correlation",
+			       a->correlation);
 	return n + add_owner_args(a, args + n);
 }
 
@@ -441,7 +431,7 @@ static void put_memory(struct activity_writer *w, const struct activity *a)
 		held = held > a->amount ? held - a->amount : 0;
 	hmap_put(&w->held, (uint64_t)pid, held);
 	name_process(w, pid, &(struct activity){.place = ACTIVITY_ON_DEVICE, .device = a->device});
-	struct chrome_arg arg = int_arg("bytes", held);
+	struct chrome_arg arg = chrome_int("bytes", held);
 	chrome_counter(w->trace, (int64_t)a->start_ns - w->base_ns, pid, "allocated", NULL, &arg,
 		       1);
 }
@@ -516,7 +506,7 @@ static int chrome_close(struct activity_writer *w, const struct activity_closing
 	if (!w->trace && !w->failed && !w->dir) /* who names a file wants one, if an empty one */
 		w->failed = r = begin_trace(w, err);
 	if (w->trace && c && c->lost) {
-		struct chrome_arg arg = int_arg("count", c->lost);
+		struct chrome_arg arg = chrome_int("count", c->lost);
 
 		chrome_meta(w->trace, w->who.pid, 0, "lost activities", &arg, 1);
 	}

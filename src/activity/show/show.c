@@ -14,11 +14,6 @@
 
 #define NAME_MAX_BYTES 120 /* of a table; templates have no bound */
 
-static double percent(uint64_t part, uint64_t all)
-{
-	return all ? 100.0 * (double)part / (double)all : 0.0;
-}
-
 static uint64_t mean_ns(const struct sum_name *n)
 {
 	return n->calls ? n->total_ns / n->calls : 0;
@@ -90,7 +85,7 @@ static void add_idlest(const struct activity_sum *s, const struct totals *t, str
 		for (size_t d = 0; d < s->ranks[i].ndevices; d++) {
 			const struct sum_device *x = &s->ranks[i].devices[d];
 			uint64_t all = s->ranks[i].last_ns - s->ranks[i].first_ns;
-			double busy = 100 - percent(x->part_ns[SPLIT_IDLE], all);
+			double busy = 100 - percent_of(x->part_ns[SPLIT_IDLE], all);
 
 			if (busy < least) {
 				least = busy;
@@ -136,14 +131,14 @@ static void add_busy(const struct activity_sum *s, const struct totals *t, struc
 	}
 	buf_addf(out, "%s busy %.1f %% of the time: %.1f %% with compute",
 		 t->devices == 1 ? "The device was" : "Devices were",
-		 100 - percent(t->parts[SPLIT_IDLE], t->time_ns),
-		 percent(t->parts[SPLIT_COMPUTE], t->time_ns));
+		 100 - percent_of(t->parts[SPLIT_IDLE], t->time_ns),
+		 percent_of(t->parts[SPLIT_COMPUTE], t->time_ns));
 	if (t->parts[SPLIT_COMM] + t->hidden_ns)
 		buf_addf(out, ", %.1f %% with communication that nothing hides",
-			 percent(t->parts[SPLIT_COMM], t->time_ns));
+			 percent_of(t->parts[SPLIT_COMM], t->time_ns));
 	if (t->parts[SPLIT_COPY])
 		buf_addf(out, ", %.1f %% with copies alone",
-			 percent(t->parts[SPLIT_COPY], t->time_ns));
+			 percent_of(t->parts[SPLIT_COPY], t->time_ns));
 	buf_add_char(out, '.');
 	add_idlest(s, t, out);
 	add_absent(s, out);
@@ -159,7 +154,7 @@ static void add_first_name(const struct activity_sum *s, const struct totals *t,
 			continue;
 		buf_addf(out, "Most device time: ");
 		add_name(out, n->name);
-		buf_addf(out, ", %.1f %% of it in ", percent(n->total_ns, t->work_ns));
+		buf_addf(out, ", %.1f %% of it in ", percent_of(n->total_ns, t->work_ns));
 		words_of(out, n->calls, "call");
 		buf_add_str(out, ", mean ");
 		words_time(out, mean_ns(n));
@@ -239,11 +234,12 @@ static void add_devices(const struct activity_sum *s, struct buf *out)
 			buf_addf(out,
 				 " %8u  %6u  %5.1f%%  %6.1f%%  %12.1f%%  %7.1f%%  %5.1f%%  "
 				 "%5.1f%%\n",
-				 r->pid, d->device, 100 - percent(d->part_ns[SPLIT_IDLE], all),
-				 percent(d->part_ns[SPLIT_COMPUTE], all),
-				 percent(d->part_ns[SPLIT_COMM], all), percent(d->hidden_ns, all),
-				 percent(d->part_ns[SPLIT_COPY], all),
-				 percent(d->part_ns[SPLIT_IDLE], all));
+				 r->pid, d->device, 100 - percent_of(d->part_ns[SPLIT_IDLE], all),
+				 percent_of(d->part_ns[SPLIT_COMPUTE], all),
+				 percent_of(d->part_ns[SPLIT_COMM], all),
+				 percent_of(d->hidden_ns, all),
+				 percent_of(d->part_ns[SPLIT_COPY], all),
+				 percent_of(d->part_ns[SPLIT_IDLE], all));
 		}
 	}
 }
@@ -290,8 +286,9 @@ static const struct {
 
 static void add_row(const struct sum_name *n, uint64_t all, struct buf *out)
 {
-	buf_addf(out, "  %5.1f%%  %12.3f %10llu %12.1f %12.1f %12.1f  ", percent(n->total_ns, all),
-		 (double)n->total_ns / 1e6, (unsigned long long)n->calls, (double)mean_ns(n) / 1e3,
+	buf_addf(out, "  %5.1f%%  %12.3f %10llu %12.1f %12.1f %12.1f  ",
+		 percent_of(n->total_ns, all), (double)n->total_ns / 1e6,
+		 (unsigned long long)n->calls, (double)mean_ns(n) / 1e3,
 		 (double)sum_p99_ns(n) / 1e3, (double)n->max_ns / 1e3);
 	add_name(out, n->name);
 	if (*n->group) {

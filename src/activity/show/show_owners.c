@@ -13,11 +13,6 @@
 	"'dyno npu-monitor --npu-monitor-start --attribute --export-type Jsonl ...' (a DB has no " \
 	"place for it).\n"
 
-static double percent(uint64_t part, uint64_t all)
-{
-	return all ? 100.0 * (double)part / (double)all : 0.0;
-}
-
 static void add_text(struct buf *out, const char *text)
 {
 	text_add_printable(out, text, strlen(text));
@@ -31,22 +26,22 @@ static void add_answer(const struct owner_groups *g, struct buf *out)
 	if (first && !first->is_nobody) {
 		add_text(out, first->name);
 		buf_addf(out, " takes %.1f %% of the devices' time: ",
-			 percent(first->total_ns, g->total_ns));
+			 percent_of(first->total_ns, g->total_ns));
 		if (first->count > 1)
 			buf_addf(out, "%llu x ", (unsigned long long)first->count);
 		words_time(out, first->total_ns / (first->count ? first->count : 1));
 		if (first->backward_ns)
 			buf_addf(out, ", of it %.1f %% backward",
-				 percent(first->backward_ns, first->total_ns));
+				 percent_of(first->backward_ns, first->total_ns));
 		buf_add_str(out, ".\n");
 	}
 	buf_addf(out, "%.1f %% of the devices' time is attributed.\n",
-		 percent(g->total_ns - g->nobody_ns, g->total_ns));
+		 percent_of(g->total_ns - g->nobody_ns, g->total_ns));
 }
 
 static void add_group(const struct owner_group *o, uint64_t all, struct buf *out)
 {
-	buf_addf(out, "  %5.1f%%  %12.3f %12.3f %12.3f %10llu  ", percent(o->total_ns, all),
+	buf_addf(out, "  %5.1f%%  %12.3f %12.3f %12.3f %10llu  ", percent_of(o->total_ns, all),
 		 (double)o->total_ns / 1e6, (double)o->forward_ns / 1e6,
 		 (double)o->backward_ns / 1e6, (unsigned long long)o->calls);
 	add_text(out, o->name);

@@ -17,11 +17,6 @@
 #define TEXT_SHOWN 160
 #define SHORT_GAP_NS 100000 /* gaps between launches, not events of their own */
 
-static double percent(uint64_t part, uint64_t whole)
-{
-	return whole ? 100.0 * (double)part / (double)whole : 0;
-}
-
 /* --- all ranks together --- */
 
 struct idle_sum {
@@ -223,7 +218,7 @@ static void add_who(const struct split_job *j, const struct idle_job *s, const s
 		return;
 	}
 	add_ranks(j, &sum->most, 1, s->nranks, out);
-	buf_addf(out, " (%.1f of them) and %zu other%s", percent(sum->most_ns, s->time_ns),
+	buf_addf(out, " (%.1f of them) and %zu other%s", percent_of(sum->most_ns, s->time_ns),
 		 sum->nranks - 1, sum->nranks == 2 ? "" : "s");
 }
 
@@ -232,7 +227,7 @@ static void describe_reason(const struct split_job *j, const struct idle_job *s,
 {
 	const struct idle_reason *r = sum->like;
 
-	buf_addf(out, "%.1f points: ", percent(sum->ns, s->time_ns));
+	buf_addf(out, "%.1f points: ", percent_of(sum->ns, s->time_ns));
 	add_who(j, s, sum, out);
 	buf_addf(out, " %s", words[r->why][sum->nranks > 1]);
 	add_place(r, out);
@@ -263,10 +258,10 @@ static void describe_coverage(const struct split_job *j, const struct idle_job *
 {
 	if (s->no_python < s->nranks)
 		buf_addf(out, "Python is known for %.1f %% of the idle time; ",
-			 percent(s->python_ns, s->idle_ns));
+			 percent_of(s->python_ns, s->idle_ns));
 	else
 		buf_add_str(out, "Of the idle time ");
-	buf_addf(out, "%.1f %% has no explanation.\n", percent(s->unknown_ns, s->idle_ns));
+	buf_addf(out, "%.1f %% has no explanation.\n", percent_of(s->unknown_ns, s->idle_ns));
 	if (s->no_python)
 		add_without_python(j, s, out);
 	if (s->left_out) {
@@ -282,9 +277,9 @@ void split_idle_describe(const struct split_job *j, struct buf *out)
 
 	if (s.looked && s.idle_ns) {
 		buf_addf(out, "The devices idle %.1f %% of the time%s\n",
-			 percent(s.idle_ns, s.time_ns), s.nsums ? ". Meanwhile:" : ".");
+			 percent_of(s.idle_ns, s.time_ns), s.nsums ? ". Meanwhile:" : ".");
 		for (size_t i = 0; i < s.nsums && i < MAX_SHOWN; i++)
-			if (!i || percent(s.sums[i].ns, s.time_ns) >= LEAST_POINTS)
+			if (!i || percent_of(s.sums[i].ns, s.time_ns) >= LEAST_POINTS)
 				describe_reason(j, &s, &s.sums[i], out);
 		describe_coverage(j, &s, out);
 	}
@@ -370,7 +365,7 @@ void split_idle_table(const struct split_job *j, unsigned top, struct buf *out)
 			const struct idle_sum *sum = &s.sums[i];
 
 			buf_addf(out, "%6.1f %% %11.3f %7llu %11.3f %11.3f %5zu  %s",
-				 percent(sum->ns, s.idle_ns), (double)sum->ns / 1e6,
+				 percent_of(sum->ns, s.idle_ns), (double)sum->ns / 1e6,
 				 (unsigned long long)sum->times,
 				 (double)sum->ns / 1e6 / (double)sum->times,
 				 (double)sum->longest_ns / 1e6, sum->nranks,
@@ -382,7 +377,8 @@ void split_idle_table(const struct split_job *j, unsigned top, struct buf *out)
 			buf_addf(out, "... and %zu more\n", s.nsums - n);
 		if (s.unknown_ns)
 			buf_addf(out, "%6.1f %% %11.3f %46s  unknown\n",
-				 percent(s.unknown_ns, s.idle_ns), (double)s.unknown_ns / 1e6, "");
+				 percent_of(s.unknown_ns, s.idle_ns), (double)s.unknown_ns / 1e6,
+				 "");
 	}
 	release_job(&s);
 }
@@ -403,7 +399,7 @@ static json_t *rank_numbers(const struct split_job *j, const struct idle_sum *su
 
 static void put_share(json_t *o, const char *key, uint64_t part, uint64_t whole)
 {
-	json_object_set_new(o, key, json_real(percent(part, whole) / 100));
+	json_object_set_new(o, key, json_real(percent_of(part, whole) / 100));
 }
 
 static json_t *sums_json(const struct split_job *j, const struct idle_job *s)

@@ -5,14 +5,10 @@
 #include <string.h>
 
 #include "activity/steps/idle_text.h"
+#include "base/text/number_words.h"
 #include "unwind/symbols/demangle.h"
 
 #define NAME_COLUMNS 60
-
-static double percent(uint64_t part, uint64_t whole)
-{
-	return whole ? 100.0 * (double)part / (double)whole : 0;
-}
 
 static double ms(uint64_t ns)
 {
@@ -177,7 +173,7 @@ static void table_kernels(const struct split_job *j, unsigned top, struct buf *o
 		const struct split_sum *s = &j->sums[i];
 
 		buf_addf(out, "%6.1f %% %11llu %11.3f %11.1f %11.1f  %-14s ",
-			 percent(s->total_ns, j->busy_ns), (unsigned long long)s->calls,
+			 percent_of(s->total_ns, j->busy_ns), (unsigned long long)s->calls,
 			 ms(s->total_ns), (double)s->total_ns / 1e3 / (double)s->calls,
 			 (double)s->p99_ns / 1e3, split_part_name(s->part));
 		demangle_add_name(out, s->name, 2 * NAME_COLUMNS);

@@ -176,11 +176,6 @@ static void add_missing(const struct split_job *j, struct buf *out)
 
 /* The answer in words: what matters first, then tables. */
 
-static double percent(uint64_t part, uint64_t whole)
-{
-	return whole ? 100.0 * (double)part / (double)whole : 0;
-}
-
 #define TIME_BYTES 32
 #define TIME(ns) time_text(ns, (char[TIME_BYTES]){0})
 
@@ -235,10 +230,10 @@ static void describe_split(const struct split_job *j, struct buf *out)
 	buf_addf(out,
 		 ": a step takes %s: %.1f %% compute, %.1f %% communication that no compute hides, "
 		 "%.1f %% copies, %.1f %% idle.\n",
-		 TIME(m->step_ns), percent(m->part_ns[SPLIT_COMPUTE], m->step_ns),
-		 percent(m->part_ns[SPLIT_COMM], m->step_ns),
-		 percent(m->part_ns[SPLIT_COPY], m->step_ns),
-		 percent(m->part_ns[SPLIT_IDLE], m->step_ns));
+		 TIME(m->step_ns), percent_of(m->part_ns[SPLIT_COMPUTE], m->step_ns),
+		 percent_of(m->part_ns[SPLIT_COMM], m->step_ns),
+		 percent_of(m->part_ns[SPLIT_COPY], m->step_ns),
+		 percent_of(m->part_ns[SPLIT_IDLE], m->step_ns));
 	if (m->comm_ns)
 		buf_addf(out,
 			 "Communication takes %s of a step; %.1f %% of it overlaps with compute.\n",
@@ -250,12 +245,12 @@ static void describe_split(const struct split_job *j, struct buf *out)
 static void describe_waiting(const struct split_job *j, struct buf *out)
 {
 	struct split_waiting w = split_job_waiting(j);
-	double share = percent(w.waiting_ns, w.comm_ns);
+	double share = percent_of(w.waiting_ns, w.comm_ns);
 
 	if (!w.comm_ns || j->slowest.verdict < SPLIT_EVEN)
 		return;
 	if (share < WAITING_SAID ||
-	    percent(j->mean.part_ns[SPLIT_COMM], j->mean.step_ns) < WAITING_SAID)
+	    percent_of(j->mean.part_ns[SPLIT_COMM], j->mean.step_ns) < WAITING_SAID)
 		return;
 	buf_addf(out,
 		 "Of the communication that nothing hides, %.1f %% is waiting for the rank that "
@@ -325,7 +320,7 @@ static void describe_slowest(const struct split_job *j, struct buf *out)
 			 TIME(s->ns));
 	buf_addf(out, " %sthe others %s (%s, %.1f %% of a step more).\n",
 		 s->verdict == SPLIT_SLOW_STEPS ? "of " : "", TIME(s->others_ns),
-		 TIME(s->ns - s->others_ns), percent(s->ns - s->others_ns, j->mean.step_ns));
+		 TIME(s->ns - s->others_ns), percent_of(s->ns - s->others_ns, j->mean.step_ns));
 	describe_why(j, out);
 }
 

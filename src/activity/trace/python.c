@@ -128,14 +128,6 @@ static void resolve_stacks(struct trace_python *p)
 
 /* --- the thread --- */
 
-static uint64_t own_cpu_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
 static void hand_back(struct trace_python *p)
 {
 	uint32_t own = p->own_pid;
@@ -217,11 +209,11 @@ static void run_sampler(void *arg)
 	while (add_fresh(&all)) {
 		python_take_turn();
 		find_pythons(all); /* costs much, once */
-		uint64_t begun = clock_mono_ns(), cpu = own_cpu_ns();
+		uint64_t begun = clock_mono_ns(), cpu = clock_thread_cpu_ns();
 
 		sample_all(all);
 		python_give_turn();
-		uint64_t rest = (own_cpu_ns() - cpu) * SHARE;
+		uint64_t rest = (clock_thread_cpu_ns() - cpu) * SHARE;
 		if (rest > REST_MOST_NS)
 			rest = REST_MOST_NS;
 		drop_finished(&all);

@@ -13,6 +13,12 @@ void words_time(struct buf *out, uint64_t ns); /* 0 s, 12.5 ms, 3.2 s, 5 min 02 
 /* "1 block", "2,000 blocks": `noun` takes an s. */
 void words_of(struct buf *out, uint64_t n, const char *noun);
 
+/* 0 where there is no whole. */
+static inline double percent_of(uint64_t part, uint64_t whole)
+{
+	return whole ? 100.0 * (double)part / (double)whole : 0;
+}
+
 static inline const char *words_was(uint64_t n)
 {
 	return n == 1 ? "was" : "were";

@@ -1,17 +1,26 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
- * Text and numbers for the dump writers. A dump is always valid UTF-8 without NUL bytes, whatever
- * the job called its kernels: one bad byte would make Python refuse the whole file.
+ * Texts: their ends, and what the dump writers need. A dump is always valid UTF-8 without NUL bytes,
+ * whatever the job called its kernels: one bad byte would make Python refuse the whole file.
  *
  * The put_* functions write at `p` without a check and return the end; the caller has made room.
  */
 #ifndef SONDE_BASE_TEXT_TEXT_H
 #define SONDE_BASE_TEXT_TEXT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "base/containers/buf.h"
+
+static inline bool text_ends_with(const char *text, const char *end)
+{
+	size_t n = strlen(text), k = strlen(end);
+
+	return n >= k && !memcmp(text + n - k, end, k);
+}
 
 #define PUT_U64_MAX 20
 #define PUT_ADDR_LEN 18

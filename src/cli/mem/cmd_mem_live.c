@@ -86,15 +86,6 @@ static void add_heading(const struct live_run *r, const struct live_display *dis
 	buf_release(&line);
 }
 
-static unsigned count_lines(const struct buf *text)
-{
-	unsigned n = 0;
-
-	for (size_t i = 0; i < text->len; i++)
-		n += text->data[i] == '\n';
-	return n;
-}
-
 /* Sentences as long as the terminal is wide, one line each if there is little room. */
 static void add_words(struct live_run *r, const struct live_display *display, struct buf *out)
 {
@@ -125,7 +116,7 @@ static void add_table(struct live_run *r, struct live_display *display, struct b
 
 	live_groups(r->live, &r->view, &g);
 	if (display->rows) {
-		unsigned used = count_lines(out) + 1;
+		unsigned used = screen_count_lines(out) + 1;
 		size_t room = display->rows > used + 1 ? display->rows - used - 1 : 1;
 
 		display->top = (unsigned)screen_list_fit(&r->list, g.n, room);
@@ -168,7 +159,7 @@ static void add_text(struct live_run *r, struct live_display *display, struct bu
 	live_courses_text(r->live, &r->view, display, &courses);
 	/* of a low terminal the table has the rest */
 	if (!display->rows ||
-	    count_lines(out) + count_lines(&courses) + FEW_ROWS <= display->rows) {
+	    screen_count_lines(out) + screen_count_lines(&courses) + FEW_ROWS <= display->rows) {
 		if (!r->screen || display->rows > 20)
 			buf_add_char(out, '\n');
 		buf_add(out, courses.data, courses.len);

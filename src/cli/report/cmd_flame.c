@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include "base/text/number_words.h"
+#include "base/text/text.h"
 #include "cli/mem/analysis_command.h"
 #include "cli/report/open_page.h"
 #include "memory/export/block_profile.h"
@@ -20,19 +21,13 @@ struct flame_command {
 	struct block_profile_options profile;
 };
 
-static bool ends_with(const char *text, const char *end)
-{
-	size_t n = strlen(text), k = strlen(end);
-
-	return n >= k && !strcmp(text + n - k, end);
-}
-
 static bool is_profile(const char *path)
 {
 	struct stat st;
 
-	return stat(path, &st) == 0 && !S_ISDIR(st.st_mode) && !ends_with(path, ".csv") &&
-	       !ends_with(path, ".db") && !ends_with(path, ".sonde") && profile_input_of(path);
+	return stat(path, &st) == 0 && !S_ISDIR(st.st_mode) && !text_ends_with(path, ".csv") &&
+	       !text_ends_with(path, ".db") && !text_ends_with(path, ".sonde") &&
+	       profile_input_of(path);
 }
 
 static struct analysis *make_profile(void *options)
@@ -85,12 +80,12 @@ static int write_page(const struct command *cmd, const char *path, const struct 
 static int write_flame(const struct command *cmd, const char *path, void *options)
 {
 	struct flame_command *o = options;
-	bool svg = ends_with(o->output, ".svg"), profile = is_profile(path);
+	bool svg = text_ends_with(o->output, ".svg"), profile = is_profile(path);
 	struct err err = {0};
 	int status;
 
-	if (ends_with(o->output, ".png") || ends_with(o->output, ".pdf") ||
-	    ends_with(o->output, ".jpg")) {
+	if (text_ends_with(o->output, ".png") || text_ends_with(o->output, ".pdf") ||
+	    text_ends_with(o->output, ".jpg")) {
 		err_set(&err, -EINVAL,
 			"'%s': it writes NAME.svg (a picture) or NAME.html (a page); a browser "
 			"prints both to PDF",

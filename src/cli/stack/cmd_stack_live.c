@@ -119,15 +119,6 @@ static void add_row(const struct stack_live_table *t, const struct stack_live_ro
 	buf_release(&cell);
 }
 
-static unsigned count_lines(const struct buf *text)
-{
-	unsigned n = 0;
-
-	for (size_t i = 0; i < text->len; i++)
-		n += text->data[i] == '\n';
-	return n;
-}
-
 static void add_table(struct live_run *r, const struct stack_live_table *t, unsigned width,
 		      unsigned rows, struct buf *out)
 {
@@ -146,7 +137,7 @@ static void add_table(struct live_run *r, const struct stack_live_table *t, unsi
 	size_t n = r->o->top < t->n ? r->o->top : t->n, first = 0;
 
 	if (rows) {
-		unsigned used = count_lines(out) + 2;
+		unsigned used = screen_count_lines(out) + 2;
 
 		n = screen_list_fit(&r->list, t->n, rows > used ? rows - used : 1);
 		first = r->list.first;

@@ -9,6 +9,7 @@
 
 #include "base/mem.h"
 #include "base/text/number_read.h"
+#include "base/text/text.h"
 
 #define SECOND 1000000000ull
 #define TIMEOUT_LEAST (SECOND / 10)
@@ -263,13 +264,6 @@ void stack_command_options_release(struct stack_command_options *c)
 	free(c->detach_log_made);
 }
 
-static bool ends_with(const char *text, const char *end)
-{
-	size_t n = strlen(text), e = strlen(end);
-
-	return n >= e && !strcmp(text + n - e, end);
-}
-
 static char *default_output(const struct stack_command_options *c)
 {
 	static const char *const names[] = {"stack_trace.json", "stack_trace.txt",
@@ -277,14 +271,14 @@ static char *default_output(const struct stack_command_options *c)
 					    "stack_trace.svg"};
 	const char *name = names[c->s.format];
 
-	return c->s.gzip && !ends_with(name, ".gz") ? xasprintf("%s.gz", name) : xstrdup(name);
+	return c->s.gzip && !text_ends_with(name, ".gz") ? xasprintf("%s.gz", name) : xstrdup(name);
 }
 
 static void complete_paths(struct stack_command_options *c)
 {
 	if (!c->s.output)
 		c->s.output = c->output_made = default_output(c);
-	else if (c->s.format == STACK_CHROME && ends_with(c->s.output, ".gz"))
+	else if (c->s.format == STACK_CHROME && text_ends_with(c->s.output, ".gz"))
 		c->s.gzip = true;
 	if (!c->s.autosave_output)
 		c->s.autosave_output = c->s.output;

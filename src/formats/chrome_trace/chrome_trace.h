@@ -68,6 +68,16 @@ struct chrome_arg {
 	};
 };
 
+static inline struct chrome_arg chrome_text(const char *key, const char *text)
+{
+	return (struct chrome_arg){.key = key, .type = CHROME_TEXT, .text = text};
+}
+
+static inline struct chrome_arg chrome_int(const char *key, uint64_t v)
+{
+	return (struct chrome_arg){.key = key, .type = CHROME_INT, .i = (int64_t)v};
+}
+
 /* pid and tid are any numbers: those of synthetic tracks lie outside the pids of Linux (above
  * 2^22, below 2^31). */
 #define CHROME_PID_NPU 1000000000

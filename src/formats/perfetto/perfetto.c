@@ -134,12 +134,6 @@ uint64_t perfetto_trace_packets(const struct perfetto_trace *t)
 	return t->packets;
 }
 
-static void add_part(struct buf *to, unsigned field, struct buf *part)
-{
-	protobuf_add_bytes(to, field, part->data, part->len);
-	buf_clear(part);
-}
-
 static void add_text(struct buf *to, unsigned field, const char *text)
 {
 	struct buf scratch = {0};
@@ -152,7 +146,7 @@ static void add_text(struct buf *to, unsigned field, const char *text)
 
 static void add_packet(struct perfetto_trace *t)
 {
-	add_part(&t->out, TRACE_PACKET, &t->packet);
+	protobuf_add_part(&t->out, TRACE_PACKET, &t->packet);
 	t->packets++;
 	if (t->out.len > FLUSH_BYTES)
 		flush_out(t);
@@ -175,12 +169,12 @@ uint32_t perfetto_add_track(struct perfetto_trace *t, const struct perfetto_trac
 	if (track->kind == PERFETTO_COUNTER_BYTES)
 		protobuf_add_number(&t->part, COUNTER_UNIT, UNIT_BYTES);
 	if (track->kind != PERFETTO_PLAIN)
-		add_part(d, COUNTER, &t->part);
+		protobuf_add_part(d, COUNTER, &t->part);
 	protobuf_add_number(d, ORDERING, ORDERING_EXPLICIT);
 	protobuf_add_number(d, ORDER, (uint64_t)(int64_t)track->order);
 	protobuf_add_number(d, MERGE, MERGE_NONE);
 	protobuf_add_number(&t->packet, PACKET_SEQUENCE, number);
-	add_part(&t->packet, PACKET_TRACK, d);
+	protobuf_add_part(&t->packet, PACKET_TRACK, d);
 	add_packet(t);
 	return number;
 }
@@ -190,7 +184,7 @@ static void add_clock(struct perfetto_trace *t, uint64_t id, uint64_t time_ns, b
 	protobuf_add_number(&t->inner, 1, id);
 	protobuf_add_number(&t->inner, 2, time_ns);
 	protobuf_add_number(&t->inner, 3, incremental);
-	add_part(&t->event, 1, &t->inner);
+	protobuf_add_part(&t->event, 1, &t->inner);
 }
 
 /* The clock of the track, and what need not be said in its events. Times are those of the wall clock,
@@ -207,11 +201,11 @@ static void begin_track(struct perfetto_trace *t, uint32_t number, uint64_t time
 	protobuf_add_number(&t->event, 2, CLOCK_BOOTTIME_ID);
 	protobuf_add_number(&t->packet, PACKET_SEQUENCE, number);
 	protobuf_add_number(&t->packet, PACKET_SEQUENCE_FLAGS, SEQUENCE_CLEARED);
-	add_part(&t->packet, PACKET_CLOCK_SNAPSHOT, &t->event);
+	protobuf_add_part(&t->packet, PACKET_CLOCK_SNAPSHOT, &t->event);
 	protobuf_add_number(&t->inner, 11, number);
-	add_part(&t->event, 11, &t->inner);
+	protobuf_add_part(&t->event, 11, &t->inner);
 	protobuf_add_number(&t->event, 58, CLOCK_OWN_ID);
-	add_part(&t->packet, PACKET_DEFAULTS, &t->event);
+	protobuf_add_part(&t->packet, PACKET_DEFAULTS, &t->event);
 	add_packet(t);
 	hmap_release(&track->names);
 	hmap_release(&track->keys);
@@ -233,7 +227,7 @@ static uint64_t intern_text(struct perfetto_trace *t, struct track *track, struc
 		return found;
 	protobuf_add_number(&t->part, IID, track->next_iid);
 	add_text(&t->part, TEXT, text);
-	add_part(&t->interned, field, &t->part);
+	protobuf_add_part(&t->interned, field, &t->part);
 	hmap_put(m, (uintptr_t)text, track->next_iid);
 	return track->next_iid++;
 }
@@ -267,8 +261,8 @@ static void add_event(struct perfetto_trace *t, uint32_t number, uint64_t time_n
 	}
 	protobuf_add_number(&t->packet, PACKET_SEQUENCE, number);
 	if (t->interned.len)
-		add_part(&t->packet, PACKET_INTERNED, &t->interned);
-	add_part(&t->packet, PACKET_TRACK_EVENT, &t->event);
+		protobuf_add_part(&t->packet, PACKET_INTERNED, &t->interned);
+	protobuf_add_part(&t->packet, PACKET_TRACK_EVENT, &t->event);
 	add_packet(t);
 }
 
@@ -292,7 +286,7 @@ static void add_arg(struct perfetto_trace *t, struct track *track, const struct 
 		protobuf_add_varint(&t->inner, INT << 3);
 		protobuf_add_varint(&t->inner, (uint64_t)a->i);
 	}
-	add_part(&t->event, EVENT_ANNOTATION, &t->inner);
+	protobuf_add_part(&t->event, EVENT_ANNOTATION, &t->inner);
 }
 
 static void add_named(struct perfetto_trace *t, const struct perfetto_event *e,

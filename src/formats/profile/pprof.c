@@ -38,12 +38,6 @@ struct encoder {
 };
 
 /* Moves what was put together in `part` to its place. */
-static void add_part(struct buf *out, unsigned field, struct buf *part)
-{
-	protobuf_add_bytes(out, field, part->data, part->len);
-	buf_clear(part);
-}
-
 static uint64_t intern_string(struct encoder *e, const char *text)
 {
 	uint64_t found;
@@ -64,7 +58,7 @@ static void add_value_type(struct encoder *e, unsigned field, const char *type, 
 {
 	protobuf_add_number(&e->part, 1, intern_string(e, type));
 	protobuf_add_number(&e->part, 2, intern_string(e, unit));
-	add_part(e->out, field, &e->part);
+	protobuf_add_part(e->out, field, &e->part);
 }
 
 static void add_text_label(struct encoder *e, const char *key, const char *text)
@@ -73,14 +67,14 @@ static void add_text_label(struct encoder *e, const char *key, const char *text)
 		return;
 	protobuf_add_number(&e->inner, 1, intern_string(e, key));
 	protobuf_add_number(&e->inner, 2, intern_string(e, text));
-	add_part(&e->part, 3, &e->inner);
+	protobuf_add_part(&e->part, 3, &e->inner);
 }
 
 static void add_number_label(struct encoder *e, const char *key, int64_t number)
 {
 	protobuf_add_number(&e->inner, 1, intern_string(e, key));
 	protobuf_add_number(&e->inner, 3, (uint64_t)number);
-	add_part(&e->part, 3, &e->inner);
+	protobuf_add_part(&e->part, 3, &e->inner);
 }
 
 static void add_sample(struct encoder *e, uint32_t node)
@@ -92,7 +86,7 @@ static void add_sample(struct encoder *e, uint32_t node)
 	profile_stack_of(e->p, node, &e->stack);
 	for (uint32_t n = e->stack.n; n > 0; n--) /* innermost first */
 		protobuf_add_varint(&e->inner, e->stack.places[n - 1] + 1);
-	add_part(&e->part, 1, &e->inner);
+	protobuf_add_part(&e->part, 1, &e->inner);
 	if (values) {
 		for (unsigned i = 0; i < values->n; i++)
 			protobuf_add_varint(&e->inner, e->p->values[node][i]);
@@ -100,12 +94,12 @@ static void add_sample(struct encoder *e, uint32_t node)
 		protobuf_add_varint(&e->inner, at->count);
 		protobuf_add_varint(&e->inner, at->count * e->p->o.period_ns);
 	}
-	add_part(&e->part, 2, &e->inner);
+	protobuf_add_part(&e->part, 2, &e->inner);
 	add_number_label(e, values ? values->ids[0] : "pid", root->pid);
 	add_number_label(e, values ? values->ids[1] : "tid", root->tid);
 	add_text_label(e, values ? values->names[0] : "process", root->process);
 	add_text_label(e, values ? values->names[1] : "thread", root->thread);
-	add_part(e->out, PROFILE_SAMPLE, &e->part);
+	protobuf_add_part(e->out, PROFILE_SAMPLE, &e->part);
 }
 
 /* One for all, which says that functions, files and lines are known and need no symbols. */
@@ -115,7 +109,7 @@ static void add_mapping(struct encoder *e)
 	protobuf_add_number(&e->part, 5, intern_string(e, e->p->o.values ? "job" : "python"));
 	for (unsigned known = 7; known <= 9; known++)
 		protobuf_add_number(&e->part, known, 1);
-	add_part(e->out, PROFILE_MAPPING, &e->part);
+	protobuf_add_part(e->out, PROFILE_MAPPING, &e->part);
 }
 
 static void add_locations(struct encoder *e)
@@ -127,8 +121,8 @@ static void add_locations(struct encoder *e)
 		protobuf_add_number(&e->inner, 2, place->line > 0 ? (uint64_t)place->line : 0);
 		protobuf_add_number(&e->part, 1, i + 1);
 		protobuf_add_number(&e->part, 2, 1);
-		add_part(&e->part, 4, &e->inner);
-		add_part(e->out, PROFILE_LOCATION, &e->part);
+		protobuf_add_part(&e->part, 4, &e->inner);
+		protobuf_add_part(e->out, PROFILE_LOCATION, &e->part);
 	}
 }
 
@@ -143,7 +137,7 @@ static void add_functions(struct encoder *e)
 		protobuf_add_number(&e->part, 2, intern_string(e, f->name));
 		protobuf_add_number(&e->part, 4, intern_string(e, f->file));
 		protobuf_add_number(&e->part, 5, f->first_line > 0 ? (uint64_t)f->first_line : 0);
-		add_part(e->out, PROFILE_FUNCTION, &e->part);
+		protobuf_add_part(e->out, PROFILE_FUNCTION, &e->part);
 	}
 }
 

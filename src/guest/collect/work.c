@@ -16,8 +16,8 @@
  * look belong to the state that is found at a launch, and at a border of modules to the state before.
  */
 #include "guest/collect/put.h"
+#include "guest/runtime/guest.h"
 
-#include <time.h>
 
 #define NUMBER_MASK ((1ull << WORK_THREAD_SHIFT) - 1)
 
@@ -59,14 +59,6 @@ static uint64_t sequence_now(void)
 	if (!knows_autograd())
 		return WORK_NO_SEQUENCE;
 	return (autograd.sequence() & NUMBER_MASK) | autograd.thread() << WORK_THREAD_SHIFT;
-}
-
-static uint64_t wall_clock(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_REALTIME, &t);
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
 /* With a hold. What was told in another arena is not known in this one. */
@@ -158,7 +150,7 @@ void collect_work(uint64_t layer, uint32_t line)
 	here.line = line;
 	here.sequence = sequence_now();
 	if (layer && line)
-		emit_forward(here.sequence, wall_clock());
+		emit_forward(here.sequence, guest_wall_now());
 }
 
 uint32_t collect_users_line(void)

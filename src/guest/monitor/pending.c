@@ -18,9 +18,9 @@
 #include "guest/monitor/monitor_impl.h"
 
 #include "guest/collect/collect.h"
+#include "guest/runtime/guest.h"
 
 #include <string.h>
-#include <time.h>
 
 #define BUCKETS 4096u
 #define BUCKET 16u
@@ -32,14 +32,6 @@ static _Atomic uint64_t slots[BUCKETS][BUCKET]; /* the id, and above bits below 
 static _Atomic int64_t open_launches;
 static _Atomic bool full;
 static _Atomic uint64_t from_ns, until_ns; /* wall clock: when launches count */
-
-static uint64_t wall_now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_REALTIME, &t);
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
 
 /* Is work of a device to be expected? By the names that vendors give. */
 static bool is_launch(const char *name)
@@ -118,12 +110,12 @@ void pending_begin(void)
 
 void pending_from_now(void)
 {
-	atomic_store(&from_ns, wall_now());
+	atomic_store(&from_ns, guest_wall_now());
 }
 
 void pending_until_now(void)
 {
-	atomic_store(&until_ns, wall_now());
+	atomic_store(&until_ns, guest_wall_now());
 }
 
 uint64_t pending_launches(void)

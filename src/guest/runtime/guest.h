@@ -148,6 +148,15 @@ static inline uint64_t guest_now_coarse(void)
 	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
+/* Since 1970: the clock of activities. */
+static inline uint64_t guest_wall_now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_REALTIME, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
 /* --- a process that has limited its own system calls: sealed.c --- */
 
 extern _Atomic uint32_t guest_sealed __asm__("sonde_guest_sealed")

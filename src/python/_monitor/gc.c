@@ -4,24 +4,16 @@
  * in gc.callbacks at any other time. It comes and goes with a step of the program, or where the
  * interpreter lets others run (a pending call): none of our threads ever waits for the GIL.
  */
+#include "guest/runtime/guest.h"
 #include "python/_monitor/module.h"
 
 #include "guest/monitor/monitor.h"
 
 #include <stdint.h>
-#include <time.h>
 
 static PyObject *callbacks, *callback; /* gc.callbacks; ours */
 static bool listens;
 static __thread uint64_t begun_ns;
-
-static uint64_t now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_REALTIME, &t);
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
 
 /* callback(phase, info) */
 static PyObject *on_phase(PyObject *self, PyObject *args)
@@ -33,12 +25,12 @@ static PyObject *on_phase(PyObject *self, PyObject *args)
 	if (!phase || !PyUnicode_Check(phase)) {
 		PyErr_Clear();
 	} else if (PyUnicode_CompareWithASCIIString(phase, "start") == 0) {
-		begun_ns = now_ns();
+		begun_ns = guest_wall_now();
 	} else if (begun) {
 		double ms = monitor_gc_ms();
 
 		begun_ns = 0;
-		now = now_ns();
+		now = guest_wall_now();
 		if (ms >= 0 && now > begun && (double)(now - begun) >= ms * 1e6)
 			monitor_gc_pause(begun, now);
 	}

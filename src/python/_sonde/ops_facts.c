@@ -7,6 +7,7 @@
  *
  * Worked out once per operator and found again by the address of its object.
  */
+#include "base/text/text.h"
 #include "python/_sonde/ops.h"
 
 #include <stdlib.h>
@@ -120,13 +121,6 @@ static int alias_of(PyObject *value)
 	return is;
 }
 
-static bool ends_with(const char *text, const char *end)
-{
-	size_t n = strlen(text), k = strlen(end);
-
-	return n >= k && !strcmp(text + n - k, end);
-}
-
 /* Batch norms write their statistics while training, which their schemas do not say. */
 static bool is_statistic(PyObject *arg)
 {
@@ -192,7 +186,7 @@ static void read_schema(PyObject *func, struct op_facts *f)
 	if (bytes) {
 		const char *name = PyBytes_AsString(bytes), *colon = strrchr(name, ':');
 		name = colon ? colon + 1 : name;
-		bool made_new = !strncmp(name, "new_", 4) || ends_with(name, "_like");
+		bool made_new = !strncmp(name, "new_", 4) || text_ends_with(name, "_like");
 		bool empty = !strcmp(name, "empty") || !strncmp(name, "empty_", 6) ||
 			     !strncmp(name, "new_empty", 9);
 		f->known = read_values(schema, true, made_new, f) == 0 &&

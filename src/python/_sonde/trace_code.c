@@ -3,6 +3,7 @@
  * Code objects that were met lately. Each is asked for its file and its name once; from then on
  * its address is enough, since a reference is kept as long as it is in the table.
  */
+#include "base/text/text.h"
 #include "python/_sonde/trace_impl.h"
 
 #include "guest/collect/collect.h"
@@ -96,20 +97,13 @@ static PyObject *utf8_attr(PyObject *object, const char *attr)
 	return utf8;
 }
 
-static bool ends_with(const char *text, const char *end)
-{
-	size_t n = strlen(text), k = strlen(end);
-
-	return n >= k && !strcmp(text + n - k, end);
-}
-
 /* What torch runs on the way to a dispatch mode such as ours: in 1.x, and in 2.x. */
 static bool is_dispatch(const char *path, const char *name)
 {
 	return (!strcmp(name, "__torch_dispatch__") &&
-		ends_with(path, "/torch/utils/_python_dispatch.py")) ||
+		text_ends_with(path, "/torch/utils/_python_dispatch.py")) ||
 	       (!strcmp(name, "find_torch_dispatch_rule") &&
-		ends_with(path, "/torch/_library/simple_registry.py"));
+		text_ends_with(path, "/torch/_library/simple_registry.py"));
 }
 
 static uint8_t kind_of(PyObject *object)
@@ -125,7 +119,8 @@ static uint8_t kind_of(PyObject *object)
 			kind = is_not_traced(own) ? CODE_MUTE : CODE_OURS;
 		else if (is_dispatch(path, PyBytes_AsString(name)))
 			kind = CODE_MUTE;
-		else if (ends_with(path, "/nn/modules/module.py") && module_call_code() == object)
+		else if (text_ends_with(path, "/nn/modules/module.py") &&
+			 module_call_code() == object)
 			kind = CODE_MODULE;
 	}
 	Py_XDECREF(file);

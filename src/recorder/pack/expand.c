@@ -22,7 +22,7 @@ struct expansion {
 	bool bad;
 };
 
-static uint64_t get(struct expansion *e, enum pack_column c)
+static uint64_t get_varint(struct expansion *e, enum pack_column c)
 {
 	uint64_t v = 0;
 
@@ -53,7 +53,7 @@ static uint64_t get_time(struct expansion *e)
 
 	if (steps != TIME_EXACT)
 		return st->time_ns = pack_state_tick(st, steps);
-	uint64_t low = get_byte(e, COLUMN_TIME_LOW), high = get(e, COLUMN_TIME_HIGH);
+	uint64_t low = get_byte(e, COLUMN_TIME_LOW), high = get_varint(e, COLUMN_TIME_HIGH);
 	return st->time_ns = unzigzag(high << 8 | low, st->time_ns);
 }
 
@@ -61,7 +61,7 @@ static uint64_t get_time(struct expansion *e)
 static uint32_t get_stack(struct expansion *e)
 {
 	struct pack_state *st = e->state;
-	uint64_t v = get(e, COLUMN_STACK);
+	uint64_t v = get_varint(e, COLUMN_STACK);
 
 	if (e->v2 || !v)
 		return (uint32_t)v;
@@ -109,14 +109,14 @@ static void expand_run(struct expansion *e)
 	if (!it)
 		return;
 	*it = (struct batch_item){.kind = BATCH_RUN};
-	it->proc = (uint32_t)get(e, COLUMN_RUN);
-	it->tid = (uint32_t)get(e, COLUMN_RUN);
+	it->proc = (uint32_t)get_varint(e, COLUMN_RUN);
+	it->tid = (uint32_t)get_varint(e, COLUMN_RUN);
 	e->run = begin;
 }
 
 static void expand_item(struct expansion *e)
 {
-	uint64_t words = get(e, COLUMN_RUN);
+	uint64_t words = get_varint(e, COLUMN_RUN);
 	struct batch_item *it =
 		words < sizeof(*it) / 8 || words > e->size / 8 ? NULL : extend(e, words * 8);
 
@@ -129,8 +129,9 @@ static void expand_stack(struct expansion *e)
 {
 	struct pack_state *st = e->state;
 	enum pack_column column = e->v2 ? COLUMN_STACK : COLUMN_NEW;
-	uint32_t proc = (uint32_t)get(e, COLUMN_RUN);
-	uint64_t id = get(e, column), depth = get(e, column), same = get(e, column), before = 0;
+	uint32_t proc = (uint32_t)get_varint(e, COLUMN_RUN);
+	uint64_t id = get_varint(e, column), depth = take_varint(e, column),
+		 same = take_varint(e, column), before = 0;
 	struct batch_stack *s;
 
 	if (depth > ARENA_MAX_DEPTH || same > depth || same > st->depth) {
@@ -145,7 +146,7 @@ static void expand_stack(struct expansion *e)
 	s->id = (uint32_t)(e->v2 ? id : unzigzag(id, pack_state_next_stack(st)));
 	s->depth = (uint32_t)depth;
 	for (uint64_t i = 0; i < depth - same; i++)
-		s->pc[i] = before = unzigzag(get(e, COLUMN_PC), before);
+		s->pc[i] = before = unzigzag(get_varint(e, COLUMN_PC), before);
 	for (uint64_t i = depth - same; i < depth; i++)
 		s->pc[i] = st->pc[st->depth - (depth - i)];
 	pack_state_stack(st, s);
@@ -153,7 +154,7 @@ static void expand_stack(struct expansion *e)
 
 static void expand_record(struct expansion *e)
 {
-	uint64_t words = get(e, COLUMN_RUN);
+	uint64_t words = get_varint(e, COLUMN_RUN);
 	struct rec *r = NULL;
 
 	if (e->run != NO_RUN && words >= sizeof(*r) / 8 && words <= REC_MAX_SIZE / 8)
@@ -182,7 +183,7 @@ static struct rec_alloc *extend_alloc(struct expansion *e, unsigned slot)
 		*a = e->state->alloc_slot[slot];
 		a->head.time_ns = get_time(e);
 		a->head.stack = get_stack(e);
-		a->size_bytes = get(e, COLUMN_SIZE);
+		a->size_bytes = get_varint(e, COLUMN_SIZE);
 	}
 	return a;
 }
@@ -210,9 +211,9 @@ static void expand_alloc(struct expansion *e, unsigned place)
 	if (!a)
 		return;
 	if (place == PLACE_ALIGNED)
-		a->addr = unzigzag(get(e, COLUMN_ADDR), st->behind / 16) * 16;
+		a->addr = unzigzag(get_varint(e, COLUMN_ADDR), st->behind / 16) * 16;
 	else if (place == PLACE_ANY)
-		a->addr = unzigzag(get(e, COLUMN_ADDR), st->behind);
+		a->addr = unzigzag(get_varint(e, COLUMN_ADDR), st->behind);
 	else
 		e->bad |= !pack_state_take(st, pack_state_class(a->size_bytes), place, &a->addr);
 	pack_state_alloc(st, a->addr, a->size_bytes, place);
@@ -239,13 +240,13 @@ static void expand_free(struct expansion *e, unsigned code)
 	if (!f)
 		return;
 	if (code == PACK_FREE_OLD) {
-		f->addr = free_by_age(e, get(e, COLUMN_AGE));
+		f->addr = free_by_age(e, get_varint(e, COLUMN_AGE));
 	} else if (code != PACK_FREE && code != PACK_FREE_ANY) {
 		f->addr = free_by_age(e, code - PACK_FREE);
 	} else {
 		f->addr = code == PACK_FREE
-				  ? unzigzag(get(e, COLUMN_FREED), st->free_addr / 16) * 16
-				  : unzigzag(get(e, COLUMN_FREED), st->free_addr);
+				  ? unzigzag(get_varint(e, COLUMN_FREED), st->free_addr / 16) * 16
+				  : unzigzag(get_varint(e, COLUMN_FREED), st->free_addr);
 		pack_state_free_other(st, f->addr);
 	}
 }
@@ -272,13 +273,14 @@ static void expand_event_v2(struct expansion *e, unsigned code)
 	if (code >= PACK_V2_ALLOC && code < PACK_V2_FREE &&
 	    (a = extend_alloc(e, code - PACK_V2_ALLOC))) {
 		uint64_t guess = pack_state_guess(st, pack_state_class(a->size_bytes));
-		uint64_t v = get(e, COLUMN_ADDR);
+		uint64_t v = get_varint(e, COLUMN_ADDR);
 		a->addr = v ? unzigzag(v - 1, st->alloc_addr) : guess;
 		pack_state_alloc(st, a->addr, a->size_bytes, PLACE_ANY);
 	} else if (code >= PACK_V2_FREE && code < PACK_V2_END &&
 		   (f = extend_free(e, code - PACK_V2_FREE))) {
-		uint64_t age = get(e, COLUMN_AGE);
-		f->addr = age ? free_by_age(e, age) : unzigzag(get(e, COLUMN_ADDR), st->free_addr);
+		uint64_t age = get_varint(e, COLUMN_AGE);
+		f->addr = age ? free_by_age(e, age)
+			      : unzigzag(get_varint(e, COLUMN_ADDR), st->free_addr);
 		if (!age)
 			st->free_addr = f->addr;
 	} else {
@@ -373,12 +375,12 @@ int pack_expand(struct pack *p, const char *packed, size_t bytes, const char **o
 {
 	const unsigned char *at = (const unsigned char *)packed;
 	struct expansion e = {.column[0] = {at, at + bytes}};
-	struct pack_head head = {.batch_bytes = (uint32_t)get(&e, 0)};
+	struct pack_head head = {.batch_bytes = (uint32_t)get_varint(&e, 0)};
 
 	*out_bytes = 0;
 	for (unsigned i = 0; i < COLUMNS; i++) {
-		head.column[i].raw = (uint32_t)get(&e, 0);
-		head.column[i].stored = head.column[i].raw ? (uint32_t)get(&e, 0) : 0;
+		head.column[i].raw = (uint32_t)get_varint(&e, 0);
+		head.column[i].stored = head.column[i].raw ? (uint32_t)get_varint(&e, 0) : 0;
 	}
 	if (e.bad)
 		return -EINVAL;

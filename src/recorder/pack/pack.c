@@ -31,7 +31,7 @@ void pack_free(struct pack *p)
 }
 
 /* There is room in each column for whatever the batch says. */
-static void put(struct pack *p, enum pack_column c, uint64_t v)
+static void put_varint(struct pack *p, enum pack_column c, uint64_t v)
 {
 	struct buf *to = &p->column[c];
 
@@ -56,7 +56,7 @@ static void put_time(struct pack *p, uint64_t time_ns)
 		uint64_t v = zigzag(time_ns, s->time_ns);
 		put_byte(p, COLUMN_TIME, TIME_EXACT);
 		put_byte(p, COLUMN_TIME_LOW, v);
-		put(p, COLUMN_TIME_HIGH, v >> 8);
+		put_varint(p, COLUMN_TIME_HIGH, v >> 8);
 	}
 	s->time_ns = time_ns;
 }
@@ -69,7 +69,7 @@ static void put_stack_of(struct pack *p, uint32_t id)
 		put_byte(p, COLUMN_STACK, 1);
 		s->stack_is_new = false;
 	} else {
-		put(p, COLUMN_STACK, id ? id + 1ull : 0);
+		put_varint(p, COLUMN_STACK, id ? id + 1ull : 0);
 	}
 }
 
@@ -147,11 +147,11 @@ static bool put_alloc(struct pack *p, const struct rec_alloc *a)
 	put_byte(p, COLUMN_CODE, PACK_ALLOC + place);
 	put_time(p, a->head.time_ns);
 	put_stack_of(p, a->head.stack);
-	put(p, COLUMN_SIZE, a->size_bytes);
+	put_varint(p, COLUMN_SIZE, a->size_bytes);
 	if (place == PLACE_ALIGNED)
-		put(p, COLUMN_ADDR, zigzag(a->addr / 16, s->behind / 16));
+		put_varint(p, COLUMN_ADDR, zigzag(a->addr / 16, s->behind / 16));
 	else if (place == PLACE_ANY)
-		put(p, COLUMN_ADDR, zigzag(a->addr, s->behind));
+		put_varint(p, COLUMN_ADDR, zigzag(a->addr, s->behind));
 	else
 		(void)pack_state_take(s, class, place, &there);
 	pack_state_alloc(s, a->addr, a->size_bytes, place);
@@ -167,8 +167,9 @@ static void put_freed(struct pack *p, uint64_t addr)
 
 	if (!k->index || k->index == FREED) {
 		put_byte(p, COLUMN_CODE, addr % 16 ? PACK_FREE_ANY : PACK_FREE);
-		put(p, COLUMN_FREED,
-		    addr % 16 ? zigzag(addr, s->free_addr) : zigzag(addr / 16, s->free_addr / 16));
+		put_varint(p, COLUMN_FREED,
+			   addr % 16 ? zigzag(addr, s->free_addr)
+				     : zigzag(addr / 16, s->free_addr / 16));
 		pack_state_free_other(s, addr);
 		return;
 	}
@@ -177,7 +178,7 @@ static void put_freed(struct pack *p, uint64_t addr)
 		put_byte(p, COLUMN_CODE, PACK_FREE + age);
 	} else {
 		put_byte(p, COLUMN_CODE, PACK_FREE_OLD);
-		put(p, COLUMN_AGE, age);
+		put_varint(p, COLUMN_AGE, age);
 	}
 	pack_state_free(s, k->index - 1);
 	k->index = FREED; /* the chain goes on behind it */
@@ -207,7 +208,7 @@ static void put_record(struct pack *p, const struct rec *r)
 	if (r->type == REC_FREE && put_free(p, (const struct rec_free *)r))
 		return;
 	put_byte(p, COLUMN_CODE, PACK_RECORD);
-	put(p, COLUMN_RUN, r->size / 8u);
+	put_varint(p, COLUMN_RUN, r->size / 8u);
 	put_time(p, r->time_ns);
 	memcpy(to->data + to->len, r, offsetof(struct rec, time_ns));
 	to->len += offsetof(struct rec, time_ns);
@@ -223,8 +224,8 @@ static bool put_run(struct pack *p, const struct batch_item *it)
 	const char *at = (const char *)(it + 1), *end = (const char *)it + it->bytes;
 
 	put_byte(p, COLUMN_CODE, PACK_RUN);
-	put(p, COLUMN_RUN, it->proc);
-	put(p, COLUMN_RUN, it->tid);
+	put_varint(p, COLUMN_RUN, it->proc);
+	put_varint(p, COLUMN_RUN, it->tid);
 	while (at < end) {
 		const struct rec *r = (const struct rec *)at;
 		if (!rec_check(r, (size_t)(end - at)))
@@ -240,7 +241,7 @@ static void put_item(struct pack *p, const struct batch_item *it)
 	struct buf *to = &p->column[COLUMN_BYTES];
 
 	put_byte(p, COLUMN_CODE, PACK_ITEM);
-	put(p, COLUMN_RUN, it->bytes / 8);
+	put_varint(p, COLUMN_RUN, it->bytes / 8);
 	memcpy(to->data + to->len, it, it->bytes);
 	to->len += it->bytes;
 }
@@ -260,12 +261,12 @@ static void put_stack(struct pack *p, const struct batch_stack *s)
 	       s->pc[s->depth - 1 - same] == st->pc[st->depth - 1 - same])
 		same++;
 	put_byte(p, COLUMN_CODE, PACK_STACK);
-	put(p, COLUMN_RUN, s->head.proc);
-	put(p, COLUMN_NEW, zigzag(s->id, pack_state_next_stack(st)));
-	put(p, COLUMN_NEW, s->depth);
-	put(p, COLUMN_NEW, same);
+	put_varint(p, COLUMN_RUN, s->head.proc);
+	put_varint(p, COLUMN_NEW, zigzag(s->id, pack_state_next_stack(st)));
+	put_varint(p, COLUMN_NEW, s->depth);
+	put_varint(p, COLUMN_NEW, same);
 	for (uint32_t i = 0; i < s->depth - same; i++) {
-		put(p, COLUMN_PC, zigzag(s->pc[i], before));
+		put_varint(p, COLUMN_PC, zigzag(s->pc[i], before));
 		before = s->pc[i];
 	}
 	pack_state_stack(st, s);

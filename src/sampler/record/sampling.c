@@ -96,14 +96,6 @@ static void sleep_until(struct sampling *s, uint64_t ns)
 	pthread_mutex_unlock(&s->lock);
 }
 
-static uint64_t own_cpu_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
 static void make_round(struct sampling *s)
 {
 	uint64_t skew_ns;
@@ -142,9 +134,10 @@ static void sample(struct sampling *s)
 			next_ns = clock_mono_ns();
 			continue;
 		}
-		uint64_t cpu_ns = own_cpu_ns();
+		uint64_t cpu_ns = clock_thread_cpu_ns();
 		make_round(s);
-		uint64_t rest_ns = (own_cpu_ns() - cpu_ns) * share, now_ns = clock_mono_ns();
+		uint64_t rest_ns = (clock_thread_cpu_ns() - cpu_ns) * share,
+			 now_ns = clock_mono_ns();
 		next_ns += rest_ns > s->interval_ns ? rest_ns : s->interval_ns;
 		if (next_ns < now_ns)
 			next_ns = now_ns;

@@ -18,7 +18,6 @@
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #define WAIT_NS 2000000000ull /* for what the library has still to give back */
@@ -51,14 +50,6 @@ static struct {
 static bool is_on(void)
 {
 	return atomic_load(&state.on) && atomic_load(&state.pid) == (uint32_t)getpid();
-}
-
-static uint64_t now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
 /* --- called by the library, in any thread --- */
@@ -235,9 +226,9 @@ static void flush(void)
 {
 	if (!is_on())
 		return;
-	uint64_t taken = mspti_buffers_taken(), until = now() + WAIT_NS;
+	uint64_t taken = mspti_buffers_taken(), until = guest_now() + WAIT_NS;
 	(void)state.fns->flush(1);
-	while (mspti_buffers_are_out(taken) && now() < until)
+	while (mspti_buffers_are_out(taken) && guest_now() < until)
 		guest_sleep(POLL_NS);
 	/* One that does not come is not waited for again. */
 	mspti_buffers_abandon(taken);
@@ -255,7 +246,8 @@ static void stop(void)
 	take_drops();
 	(void)state.fns->unsubscribe(state.subscriber);
 	atomic_store(&state.on, false);
-	for (uint64_t until = now() + WAIT_NS; atomic_load(&state.inside) && now() < until;)
+	for (uint64_t until = guest_now() + WAIT_NS;
+	     atomic_load(&state.inside) && guest_now() < until;)
 		guest_sleep(POLL_NS);
 	mspti_buffers_free();
 }

@@ -12,10 +12,10 @@
 #include "device/ascend/hooks/real.h"
 #include "device/ascend/hooks/stars_reader.h"
 #include "guest/collect/collect.h"
+#include "guest/runtime/guest.h"
 
 #include <errno.h>
 #include <stdatomic.h>
-#include <time.h>
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -54,14 +54,6 @@ static struct name *name_slot(uint64_t tag)
 	return NULL;
 }
 
-static uint64_t now_coarse(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
 static void announce(uint64_t id, const char *text, size_t len)
 {
 	uint32_t epoch = collect_epoch();
@@ -72,10 +64,10 @@ static void announce(uint64_t id, const char *text, size_t len)
 		return;
 	struct name *n = epoch && epoch != UINT32_MAX ? name_slot(tag) : NULL;
 	uint64_t since = n ? atomic_load(&n->since_ns) : 0;
-	if (!since || now_coarse() - since < NAME_YOUNG_NS)
+	if (!since || guest_now_coarse() - since < NAME_YOUNG_NS)
 		collect_name(id, text, len);
 	if (n && !since)
-		atomic_store(&n->since_ns, now_coarse());
+		atomic_store(&n->since_ns, guest_now_coarse());
 	if (n)
 		*mine = tag;
 }

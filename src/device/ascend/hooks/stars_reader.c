@@ -22,7 +22,6 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #define MAX_DEVICES 64u
@@ -55,14 +54,6 @@ static struct stars_tasks tasks;
 static _Atomic uint32_t active; /* epoch of the process that has readers */
 static _Atomic bool expanded_ids;
 
-static uint64_t now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
 static uint64_t word(uint32_t epoch, enum phase phase)
 {
 	return (uint64_t)epoch << 2 | phase;
@@ -89,7 +80,7 @@ void stars_reader_launched(const struct prof_task_track *t)
 
 	if (atomic_load_explicit(&active, memory_order_relaxed) != collect_epoch())
 		return;
-	l.launch_ns = now();
+	l.launch_ns = guest_now();
 	stars_tasks_put(&tasks, &l);
 }
 
@@ -102,10 +93,10 @@ static void anchor(struct reader *r)
 
 	for (int i = 0; r->driver->info && i < 3; i++) {
 		int64_t counter = 0;
-		uint64_t before = now();
+		uint64_t before = guest_now();
 		if (r->driver->info(r->device, 0, HAL_INFO_COUNTER, &counter) != 0 || counter <= 0)
 			break;
-		uint64_t after = now();
+		uint64_t after = guest_now();
 		if (after - before >= best)
 			continue;
 		best = after - before;
@@ -113,7 +104,7 @@ static void anchor(struct reader *r)
 		r->clock.mono0_ns = before + best / 2;
 		r->anchored = true;
 	}
-	r->clock_ns = now();
+	r->clock_ns = guest_now();
 }
 
 static void clock_open(struct reader *r)
@@ -164,7 +155,7 @@ static int read_some(struct reader *r)
 	size_t room = BUF_BYTES - r->have;
 	int n = r->driver->read(r->device, PROF_CHANNEL_STARS, r->buf + r->have, (unsigned)room);
 
-	r->now_ns = now();
+	r->now_ns = guest_now();
 	if (n <= 0 || (size_t)n > room)
 		return n <= 0 ? n : -1;
 	size_t len = r->have + (size_t)n;
@@ -179,7 +170,7 @@ static void reader_loop(struct reader *r, uint32_t epoch)
 	unsigned errors = 0;
 
 	while (atomic_load(&r->state) == word(epoch, PHASE_RUNNING) && errors < MAX_ERRORS) {
-		uint64_t begin = now();
+		uint64_t begin = guest_now();
 		int n = read_some(r);
 		errors = n < 0 ? errors + 1 : 0;
 		if (n <= 0 && r->now_ns - begin < IDLE_NS)
@@ -199,7 +190,7 @@ static void *reader_main(void *arg)
 	reader_loop(r, epoch);
 	(void)r->driver->stop(r->device, PROF_CHANNEL_STARS);
 	/* What the device had written before that. */
-	for (uint64_t until = now() + DRAIN_NS; now() < until;)
+	for (uint64_t until = guest_now() + DRAIN_NS; guest_now() < until;)
 		if (read_some(r) <= 0)
 			break;
 	/* Asked to end, the next launch opens the channel again; thrown out, it is left alone. */
@@ -278,7 +269,7 @@ static bool open_reader(struct reader *r)
 	r->have = 0;
 	if (!r->buf || !channel_open(r))
 		return false;
-	r->opened_ns = now();
+	r->opened_ns = guest_now();
 	if (!thread_start(r)) {
 		(void)r->driver->stop(r->device, PROF_CHANNEL_STARS);
 		return false;
@@ -329,7 +320,8 @@ void stars_reader_stop(void)
 		atomic_compare_exchange_strong(&readers[i].state, &running,
 					       word(epoch, PHASE_STOPPING));
 	}
-	for (uint64_t until = now() + STARS_STOP_NS; any_stopping(epoch) && now() < until;)
+	for (uint64_t until = guest_now() + STARS_STOP_NS;
+	     any_stopping(epoch) && guest_now() < until;)
 		guest_sleep(200000);
 	errno = saved;
 }

@@ -28,11 +28,11 @@
  * Times are CLOCK_REALTIME: we register that clock, and another's is put back when we pause.
  */
 #include "device/cuda/activity/cupti.h"
+#include "guest/runtime/guest.h"
 
 #include <errno.h>
 #include <stdatomic.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #define LOCK_MS 5000
@@ -76,10 +76,8 @@ void (*cupti_emit)(const struct collect_activity *a) = collect_activity;
  * has only one for all profilers. */
 static uint64_t wall_clock(void)
 {
-	struct timespec t;
+	uint64_t ns = guest_wall_now();
 
-	clock_gettime(CLOCK_REALTIME, &t);
-	uint64_t ns = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 	if (atomic_load_explicit(&self.attributes, memory_order_relaxed))
 		collect_work_launch(ns);
 	return ns;

@@ -11,10 +11,10 @@
  * longer if there was none.
  */
 #include "device/cuda/activity/cupti.h"
+#include "guest/runtime/guest.h"
 
 #include <errno.h>
 #include <stdatomic.h>
-#include <time.h>
 
 #define LOCK_MS 2000
 #define AFTER_FETCH_NS 300000000ull
@@ -31,14 +31,6 @@ static struct {
 	_Atomic uint64_t last_ns; /* their last call; 0: there was none */
 } other;
 
-static uint64_t now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
 static uint64_t bit_of(uint32_t kind)
 {
 	return kind < CUPTI_KIND_END ? 1ull << kind : 0;
@@ -51,13 +43,13 @@ static bool they_come(void)
 
 	if (mine)
 		cupti_pause();
-	atomic_store(&other.last_ns, now_ns());
+	atomic_store(&other.last_ns, guest_now());
 	return mine;
 }
 
 static cupti_result they_leave(bool mine, cupti_result r)
 {
-	atomic_store(&other.last_ns, now_ns());
+	atomic_store(&other.last_ns, guest_now());
 	if (mine)
 		cupti_unlock();
 	return r;
@@ -162,7 +154,7 @@ void cupti_watch(const struct cupti *fns)
 
 bool cupti_watch_busy(void)
 {
-	uint64_t last = atomic_load(&other.last_ns), now = now_ns();
+	uint64_t last = atomic_load(&other.last_ns), now = guest_now();
 
 	if (other.kinds)
 		return true;

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "base/text/number_words.h"
 #include "device/host/metrics/file.h"
 #include "device/host/metrics/host.h"
 
@@ -167,11 +168,6 @@ static uint64_t difference(const struct ticks *now, const struct ticks *before, 
 	return total;
 }
 
-static double percent(uint64_t part, uint64_t total)
-{
-	return 100.0 * (double)part / (double)total;
-}
-
 static void emit_all(const struct host_cpu *c, const struct ticks *d, uint64_t total,
 		     struct metric_list *out)
 {
@@ -183,12 +179,12 @@ static void emit_all(const struct host_cpu *c, const struct ticks *d, uint64_t t
 		{"cpu_n_ms", NICE},  {"cpu_x_ms", IRQ},	      {"cpu_y_ms", SOFTIRQ},
 		{"cpu_z_ms", STEAL}, {"cpu_guest_ms", GUEST}, {"cpu_guest_nice_ms", GUEST_NICE}};
 
-	metric_list_float(out, "cpu_u", NULL, percent(d->of[USER], total));
-	metric_list_float(out, "cpu_s", NULL, percent(d->of[SYSTEM], total));
-	metric_list_float(out, "cpu_i", NULL, percent(d->of[IDLE], total));
-	metric_list_float(out, "cpu_util", NULL, 100 - percent(d->of[IDLE], total));
-	metric_list_float(out, "cpu_guest", NULL, percent(d->of[GUEST], total));
-	metric_list_float(out, "cpu_guest_nice", NULL, percent(d->of[GUEST_NICE], total));
+	metric_list_float(out, "cpu_u", NULL, percent_of(d->of[USER], total));
+	metric_list_float(out, "cpu_s", NULL, percent_of(d->of[SYSTEM], total));
+	metric_list_float(out, "cpu_i", NULL, percent_of(d->of[IDLE], total));
+	metric_list_float(out, "cpu_util", NULL, 100 - percent_of(d->of[IDLE], total));
+	metric_list_float(out, "cpu_guest", NULL, percent_of(d->of[GUEST], total));
+	metric_list_float(out, "cpu_guest_nice", NULL, percent_of(d->of[GUEST_NICE], total));
 	for (size_t i = 0; i < sizeof(times) / sizeof(times[0]); i++) {
 		double ms = (double)d->of[times[i].tick] * 1000 / (double)c->ticks_per_s;
 
@@ -203,9 +199,9 @@ static void emit_node(const struct node *n, struct metric_list *out)
 
 	if (!total) /* a node without processors */
 		return;
-	metric_list_float(out, n->user, NULL, percent(d.of[USER], total));
-	metric_list_float(out, n->system, NULL, percent(d.of[SYSTEM], total));
-	metric_list_float(out, n->idle, NULL, percent(d.of[IDLE], total));
+	metric_list_float(out, n->user, NULL, percent_of(d.of[USER], total));
+	metric_list_float(out, n->system, NULL, percent_of(d.of[SYSTEM], total));
+	metric_list_float(out, n->idle, NULL, percent_of(d.of[IDLE], total));
 }
 
 void host_cpu_read(struct host_cpu *c, struct metric_list *out)
