@@ -26,7 +26,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of everything below 
 static pthread_cond_t one_ended = PTHREAD_COND_INITIALIZER;
 static struct background *running;
 
-static void enlist(struct background *b)
+static void add_to_list(struct background *b)
 {
 	pthread_mutex_lock(&lock);
 	b->next = running;
@@ -37,7 +37,7 @@ static void enlist(struct background *b)
 	pthread_mutex_unlock(&lock);
 }
 
-static void discharge(struct background *b)
+static void remove_from_list(struct background *b)
 {
 	pthread_mutex_lock(&lock);
 	*b->link = b->next;
@@ -53,7 +53,7 @@ static void *background_main(void *arg)
 	struct background *b = arg;
 
 	b->fn(b->arg);
-	discharge(b);
+	remove_from_list(b);
 	return NULL;
 }
 
@@ -65,7 +65,7 @@ int background_run(const char *name, void (*fn)(void *arg), void *arg)
 	pthread_t thread;
 
 	*b = (struct background){.name = name, .fn = fn, .arg = arg};
-	enlist(b);
+	add_to_list(b);
 	pthread_attr_init(&attr);
 	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
 	/* signals are for the loop */
@@ -75,7 +75,7 @@ int background_run(const char *name, void (*fn)(void *arg), void *arg)
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	pthread_attr_destroy(&attr);
 	if (e)
-		discharge(b);
+		remove_from_list(b);
 	return -e;
 }
 

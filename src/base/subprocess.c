@@ -118,7 +118,7 @@ static int listen_to(struct stream *s, pid_t pid, uint64_t until_ns, int *out_st
 }
 
 /* True when it is gone. */
-static bool reap(pid_t pid, unsigned wait_ms)
+static bool reap_child(pid_t pid, unsigned wait_ms)
 {
 	uint64_t until_ns = clock_mono_ns() + wait_ms * 1000000ull;
 
@@ -136,7 +136,7 @@ static bool reap(pid_t pid, unsigned wait_ms)
 static void end_program(pid_t pid, const struct run_options *o)
 {
 	kill(o->apart ? -pid : pid, SIGKILL);
-	if (!reap(pid, REAP_MS) && o->hanging)
+	if (!reap_child(pid, REAP_MS) && o->hanging)
 		*o->hanging = pid;
 }
 
@@ -189,7 +189,7 @@ int run_program(const char *const *argv, const struct run_options *o, struct buf
 	int from[2], complaints[2], r;
 	struct buf complaint = {0};
 
-	if (o->hanging && *o->hanging && !reap(*o->hanging, 0))
+	if (o->hanging && *o->hanging && !reap_child(*o->hanging, 0))
 		return err_set(err, -ETIMEDOUT, "'%s' of before (process %d) still hangs", argv[0],
 			       (int)*o->hanging);
 	if (o->hanging)

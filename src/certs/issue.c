@@ -21,7 +21,7 @@
 /* A host whose clock is a little late must accept what was made just now. */
 #define DAYS_BACK 1
 
-static int failed(const char *what, struct err *err)
+static int fail_openssl(const char *what, struct err *err)
 {
 	const char *why = ERR_reason_error_string(ERR_peek_last_error());
 
@@ -61,7 +61,7 @@ int certs_make_key(enum certs_key type, EVP_PKEY **out, struct err *err)
 	ok = ok && EVP_PKEY_keygen(c, &key) == 1;
 	EVP_PKEY_CTX_free(c);
 	if (!ok)
-		return failed("a key", err);
+		return fail_openssl("a key", err);
 	*out = key;
 	return 0;
 }
@@ -161,7 +161,7 @@ int certs_make(const struct certs_subject *s, EVP_PKEY *key, const struct certs_
 		return 0;
 	}
 	X509_free(x);
-	return failed("a certificate", err);
+	return fail_openssl("a certificate", err);
 }
 
 /* --- revocation lists --- */
@@ -225,5 +225,5 @@ int certs_make_crl(const struct certs_issuer *by, X509_CRL *old, X509 *const *re
 		return 0;
 	}
 	X509_CRL_free(crl);
-	return failed("a revocation list", err);
+	return fail_openssl("a revocation list", err);
 }

@@ -67,7 +67,7 @@ static void wait_for(struct client_attempt *a, short what, const struct timeval 
 	a->waits = what;
 }
 
-static void disconnect(struct client_attempt *a)
+static void disconnect_attempt(struct client_attempt *a)
 {
 	stop_waiting(a);
 	if (a->ssl) {
@@ -83,7 +83,7 @@ static void disconnect(struct client_attempt *a)
 
 static void free_attempt(struct client_attempt *a)
 {
-	disconnect(a);
+	disconnect_attempt(a);
 	event_del(&a->deadline);
 	if (a->found)
 		freeaddrinfo(a->found);
@@ -207,7 +207,7 @@ static bool retry_greeting(struct client_attempt *a)
 	if (a->phase != CLIENT_GREETING || a->call->err.code != -ECONNRESET ||
 	    ++a->greetings == GREETING_TRIES)
 		return false;
-	disconnect(a);
+	disconnect_attempt(a);
 	event_assign(&a->io, a->run->base, -1, 0, on_retry, a);
 	event_add(&a->io, &(struct timeval){.tv_usec = (suseconds_t)ms * 1000});
 	a->waits = EV_TIMEOUT;
@@ -238,7 +238,7 @@ static void continue_call(struct client_attempt *a)
 
 /* --- connecting --- */
 
-static void connected(struct client_attempt *a)
+static void on_connected(struct client_attempt *a)
 {
 	SSL_CTX *tls = client_path_of(a->call->host) ? NULL : a->run->options->tls;
 
@@ -276,7 +276,7 @@ static int try_address(struct client_attempt *a)
 	if (connect(a->fd, (struct sockaddr *)&to, ai->ai_addrlen) == 0 || errno == EINPROGRESS)
 		return 0;
 	int error = errno;
-	disconnect(a);
+	disconnect_attempt(a);
 	return -error;
 }
 
@@ -337,7 +337,7 @@ static void try_path(struct client_attempt *a, const char *path)
 	int r = connect_path(a, path);
 
 	if (r == 0) {
-		connected(a);
+		on_connected(a);
 		return;
 	}
 	client_explain_connect(a, -r, &a->call->err);
@@ -354,11 +354,11 @@ static void on_connect(struct client_attempt *a, short what)
 	else if (getsockopt(a->fd, SOL_SOCKET, SO_ERROR, &error, &len) < 0)
 		error = errno;
 	if (!error) {
-		connected(a);
+		on_connected(a);
 		return;
 	}
 	client_explain_connect(a, error, &a->call->err);
-	disconnect(a);
+	disconnect_attempt(a);
 	try_from(a, a->address->ai_next);
 }
 

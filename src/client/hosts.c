@@ -125,7 +125,7 @@ static bool take_range(const char **p, const char *end, struct range *out)
 	return out->to >= out->from && (*p == end || **p == ',');
 }
 
-/* What expand() has put together so far, and what is left of the pattern. */
+/* What expand_pattern() has put together so far, and what is left of the pattern. */
 struct pattern {
 	char made[NAME_MAX_BYTES + 1];
 	size_t len;
@@ -133,7 +133,7 @@ struct pattern {
 	unsigned port;
 };
 
-static int expand(struct host_list *h, struct pattern p, int depth, struct err *err);
+static int expand_pattern(struct host_list *h, struct pattern p, int depth, struct err *err);
 
 static int expand_range(struct host_list *h, const struct pattern *p, struct range r, int depth,
 			struct err *err)
@@ -147,13 +147,13 @@ static int expand_range(struct host_list *h, const struct pattern *p, struct ran
 			return err_set(err, -EINVAL, "a host name has 1 to %u characters",
 				       NAME_MAX_BYTES);
 		next.len += (size_t)n;
-		int status = expand(h, next, depth + 1, err);
+		int status = expand_pattern(h, next, depth + 1, err);
 		if (status < 0 || i == r.to)
 			return status;
 	}
 }
 
-static int expand(struct host_list *h, struct pattern p, int depth, struct err *err)
+static int expand_pattern(struct host_list *h, struct pattern p, int depth, struct err *err)
 {
 	const char *open = memchr(p.rest, '[', (size_t)(p.end - p.rest));
 	size_t plain = (size_t)((open ? open : p.end) - p.rest);
@@ -292,7 +292,7 @@ static int add_item(struct host_list *h, const char *item, size_t len, unsigned 
 	if (r < 0)
 		return r;
 	struct pattern p = {.rest = item, .end = item + len, .port = port};
-	return expand(h, p, 0, err);
+	return expand_pattern(h, p, 0, err);
 }
 
 /* Up to the next comma that is not inside brackets. */

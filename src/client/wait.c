@@ -23,7 +23,7 @@ const char *const wait_state_names[WAIT_STATES] = {[WAIT_GOES_ON] = "not done",
 						   [WAIT_FAILED] = "failed"};
 
 /* Words may be a daemon's, which may be anybody's. */
-static void settle(struct wait_process *p, enum wait_state state, const char *words)
+static void settle_process(struct wait_process *p, enum wait_state state, const char *words)
 {
 	struct buf shown = {0};
 
@@ -120,11 +120,11 @@ static bool judge_files(struct wait_process *p, const json_t *replies)
 	const char *what = text_of(json_object_get(replies, "told"), p->pid, "what");
 
 	if (path)
-		settle(p, WAIT_DONE, path);
+		settle_process(p, WAIT_DONE, path);
 	else if (why)
-		settle(p, WAIT_FAILED, why);
+		settle_process(p, WAIT_FAILED, why);
 	else if (what && !strncmp(what, "left out", 8))
-		settle(p, WAIT_LEFT_OUT, what);
+		settle_process(p, WAIT_LEFT_OUT, what);
 	return p->state != WAIT_GOES_ON;
 }
 
@@ -145,15 +145,16 @@ static void judge_guest(struct wait_process *p, const struct wait *w, const stru
 	bool waits = has_pid(json_object_get(replies, "waiting"), p->pid);
 
 	if (why) {
-		settle(p, WAIT_FAILED, why);
+		settle_process(p, WAIT_FAILED, why);
 	} else if (waits) {
 		return;
 	} else if (w->what == WAIT_FILES) {
 		if (!judge_files(p, replies) && is_stuck(p, !a->tracing, now_ns, IDLE_NS))
-			settle(p, WAIT_FAILED,
-			       "its trace is over, but it has not said where the files are");
+			settle_process(
+				p, WAIT_FAILED,
+				"its trace is over, but it has not said where the files are");
 	} else if (w->what == WAIT_MONITOR_ON || !a->monitoring) {
-		settle(p, WAIT_DONE, NULL); /* it has replied: its state came before that */
+		settle_process(p, WAIT_DONE, NULL); /* it has replied: its state came before that */
 	}
 }
 
@@ -169,13 +170,14 @@ static void judge_framework(struct wait_process *p, const struct wait *w,
 	if (a->pending)
 		return;
 	if (w->what == WAIT_MONITOR_ON ? active : !active && (p->was_active || ended))
-		settle(p, WAIT_DONE, NULL);
+		settle_process(p, WAIT_DONE, NULL);
 	else if (w->what == WAIT_MONITOR_OFF && !active)
-		settle(p, WAIT_DONE, NULL); /* it was off */
+		settle_process(p, WAIT_DONE, NULL); /* it was off */
 	else if (is_stuck(p, !active, now_ns, IDLE_NS))
-		settle(p, WAIT_FAILED,
-		       "it has fetched the request, but reports no effect: it may have passed the "
-		       "first step; its own log says more");
+		settle_process(
+			p, WAIT_FAILED,
+			"it has fetched the request, but reports no effect: it may have passed the "
+			"first step; its own log says more");
 }
 
 /* Only whether it is busy is known, when it polls. */
@@ -187,12 +189,13 @@ static void judge_kineto(struct wait_process *p, const struct wait *w, const str
 		return;
 	if (p->was_active || (w->duration_ms &&
 			      is_stuck(p, true, now_ns, KINETO_IDLE_NS + w->duration_ms * 1000000)))
-		settle(p, WAIT_DONE, NULL);
+		settle_process(p, WAIT_DONE, NULL);
 	else if (!w->duration_ms && is_stuck(p, true, now_ns, IDLE_NS))
-		settle(p, WAIT_FAILED,
-		       "it has fetched the request, but was not seen at work: no optimizer has "
-		       "made "
-		       "a step, or its file cannot be seen from here");
+		settle_process(
+			p, WAIT_FAILED,
+			"it has fetched the request, but was not seen at work: no optimizer has "
+			"made "
+			"a step, or its file cannot be seen from here");
 }
 
 void wait_judge(struct wait_process *p, const struct wait *w, enum profiler_kind kind,
@@ -205,13 +208,13 @@ void wait_judge(struct wait_process *p, const struct wait *w, enum profiler_kind
 	if (p->is_guest && w->what == WAIT_FILES && judge_files(p, replies))
 		return;
 	if (!a.there)
-		settle(p, WAIT_FAILED,
-		       w->what == WAIT_FILES
-			       ? "the process has ended; if its trace had begun, what "
-				 "was recorded is written"
-			       : "the process has ended");
+		settle_process(p, WAIT_FAILED,
+			       w->what == WAIT_FILES
+				       ? "the process has ended; if its trace had begun, what "
+					 "was recorded is written"
+				       : "the process has ended");
 	else if (p->is_guest && !expected)
-		settle(p, WAIT_FAILED, "another request has taken the place of this one");
+		settle_process(p, WAIT_FAILED, "another request has taken the place of this one");
 	else if (p->is_guest)
 		judge_guest(p, w, &a, replies, now_ns);
 	else if (kind == PROFILER_GPUTRACE)
@@ -256,11 +259,11 @@ static void check_file(struct wait_process *p, const struct wait *w, struct clie
 	bool fresh = here && stat(buf_str(&path), &st) == 0 &&
 		     st.st_mtim.tv_sec + 1 >= w->begun_ns / (int64_t)NS_PER_S;
 	if (over ? fresh || !here : here && is_written(buf_str(&path), w->begun_ns)) {
-		settle(p, WAIT_DONE, buf_str(&path));
+		settle_process(p, WAIT_DONE, buf_str(&path));
 	} else if (over) {
 		buf_add_str(&path, " is not there: the job cannot write it, writes elsewhere, or "
 				   "has traced nothing; its own log says more");
-		settle(p, WAIT_FAILED, buf_str(&path));
+		settle_process(p, WAIT_FAILED, buf_str(&path));
 	}
 	buf_release(&path);
 }

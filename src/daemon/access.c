@@ -315,7 +315,7 @@ struct caller access_identify(const struct access *a, int fd)
 
 static const struct access_grant everything = {ACCESS_ALL, (uid_t)-1, true, NULL, (uid_t)-1};
 
-static struct access_grant refuse(const char *why)
+static struct access_grant refuse_caller(const char *why)
 {
 	return (struct access_grant){ACCESS_NONE, (uid_t)-1, false, why, (uid_t)-1};
 }
@@ -330,8 +330,8 @@ static struct access_grant find_by_name(const struct access *a, const SSL *ssl)
 		tls_peer_name(ssl, &name) ? access_rules_find(&a->rules, buf_str(&name)) : NULL;
 	buf_release(&name);
 	if (!rule)
-		return refuse("the daemon's --access-file has no line for the name of this "
-			      "certificate");
+		return refuse_caller("the daemon's --access-file has no line for the name of this "
+				     "certificate");
 	if (rule->right == ACCESS_ALL)
 		return everything;
 	return (struct access_grant){rule->right, rule->right == ACCESS_OWN ? rule->uid : (uid_t)-1,
@@ -361,15 +361,22 @@ static struct access_grant find_grant(struct access *a, const struct caller *c, 
 	take_loaded(a);
 	if (c->kind == CALLER_CERTIFIED)
 		return ssl ? find_by_name(a, ssl)
-			   : refuse("this call needs a client certificate of the daemon's CA");
+			   : refuse_caller(
+				     "this call needs a client certificate of the daemon's CA");
 	if (is_user && (c->uid == 0 || c->uid == geteuid() || c->in_group ||
 			access_rules_is_member(&a->rules, c->uid)))
 		return everything;
 	if (a->trusts_users)
 		return (struct access_grant){ACCESS_ALL, is_user ? c->uid : (uid_t)-1,
+<<<<<<< HEAD
 					     !a->hides_processes, NULL, (uid_t)-1};
 	return is_user ? (struct access_grant){ACCESS_OWN, c->uid, false, NULL, (uid_t)-1}
 		       : refuse(explain_unknown(c));
+=======
+					     !a->hides_processes, NULL};
+	return is_user ? (struct access_grant){ACCESS_OWN, c->uid, false, NULL}
+		       : refuse_caller(explain_unknown(c));
+>>>>>>> ab333bbe (src: functions of one file are a verb and an object)
 }
 
 struct access_grant access_find(struct access *a, const struct caller *c, const SSL *ssl)

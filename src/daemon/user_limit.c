@@ -43,7 +43,7 @@ static void log_suppressed(const struct user_limit *l, struct bucket *b)
 	b->suppressed = 0;
 }
 
-static void refill(const struct user_limit *l, struct bucket *b, uint64_t now_ns)
+static void refill_bucket(const struct user_limit *l, struct bucket *b, uint64_t now_ns)
 {
 	uint64_t passed = now_ns - b->filled_ns;
 
@@ -61,7 +61,7 @@ static void report_all(struct user_limit *l)
 		struct bucket *b = (struct bucket *)(uintptr_t)value;
 
 		log_suppressed(l, b);
-		refill(l, b, now);
+		refill_bucket(l, b, now);
 		if (b->credit_ns == l->most_ns)
 			free(b);
 		else
@@ -129,7 +129,7 @@ bool user_limit_take(struct user_limit *l, uid_t uid)
 
 	if (!b)
 		return true;
-	refill(l, b, now);
+	refill_bucket(l, b, now);
 	if (b->credit_ns >= l->cost_ns) {
 		b->credit_ns -= l->cost_ns;
 		return true;

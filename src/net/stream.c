@@ -15,7 +15,7 @@ void stream_attach(SSL *ssl, int fd)
 }
 
 /* What a call of OpenSSL that gave r <= 0 means. */
-static int failure(const SSL *ssl, int r, short *out_wait)
+static int failure_of(const SSL *ssl, int r, short *out_wait)
 {
 	switch (SSL_get_error(ssl, r)) {
 	case SSL_ERROR_WANT_READ:
@@ -38,7 +38,7 @@ ssize_t stream_recv(int fd, SSL *ssl, void *data, size_t size, short *out_wait)
 	if (ssl) {
 		ERR_clear_error();
 		int n = SSL_read(ssl, data, size < INT_MAX ? (int)size : INT_MAX);
-		return n > 0 ? n : failure(ssl, n, out_wait);
+		return n > 0 ? n : failure_of(ssl, n, out_wait);
 	}
 	do
 		r = recv(fd, data, size, 0);
@@ -56,7 +56,7 @@ ssize_t stream_send(int fd, SSL *ssl, const void *data, size_t n, short *out_wai
 		int sent = SSL_write(ssl, data, n < INT_MAX ? (int)n : INT_MAX);
 		if (sent > 0)
 			return sent;
-		r = failure(ssl, sent, out_wait);
+		r = failure_of(ssl, sent, out_wait);
 		return r ? r : -EPIPE;
 	}
 	do
@@ -72,6 +72,6 @@ int stream_handshake(SSL *ssl, short *out_wait)
 	int r = SSL_do_handshake(ssl);
 	if (r == 1)
 		return 0;
-	r = failure(ssl, r, out_wait);
+	r = failure_of(ssl, r, out_wait);
 	return r ? r : -EPROTO;
 }

@@ -131,7 +131,7 @@ int recording_create_new(struct recording_writer **out, const char *path, struct
 }
 
 /* The payload as it goes into the file, behind room for its frame. Returns the stored size. */
-static size_t store(struct recording_writer *w, const void *payload, size_t bytes)
+static size_t store_payload(struct recording_writer *w, const void *payload, size_t bytes)
 {
 	size_t cap = ZSTD_compressBound(bytes);
 
@@ -149,7 +149,7 @@ static size_t store(struct recording_writer *w, const void *payload, size_t byte
 }
 
 /* Space for `bytes` more and the tail behind them. */
-static int reserve(struct recording_writer *w, size_t bytes)
+static int reserve_space(struct recording_writer *w, size_t bytes)
 {
 	uint64_t need = w->offset + bytes + w->tail;
 	uint64_t steps[] = {need + w->step, need};
@@ -176,7 +176,7 @@ int recording_append(struct recording_writer *w, enum frame_type type, const voi
 		payload = w->packed.data;
 		bytes = w->packed.len;
 	}
-	size_t stored = store(w, payload, bytes);
+	size_t stored = store_payload(w, payload, bytes);
 	char *at = w->frame.data;
 	struct frame f = {
 		.magic = FRAME_MAGIC,
@@ -186,7 +186,7 @@ int recording_append(struct recording_writer *w, enum frame_type type, const voi
 	};
 	f.check = check_of(&f, at + sizeof(f));
 	memcpy(at, &f, sizeof(f));
-	int r = batch ? reserve(w, sizeof(f) + stored) : 0;
+	int r = batch ? reserve_space(w, sizeof(f) + stored) : 0;
 	if (r < 0)
 		return err_sys(err, r, "cannot write to the recording");
 	r = fs_write_all(w->fd, at, sizeof(f) + stored, (int64_t)w->offset, NULL);
@@ -399,7 +399,7 @@ static bool take_session(struct recording_reader *r, const struct frame *f)
 }
 
 /* 1: payload in r->raw or r->stored; 0: damaged, after r->bytes were expanded. */
-static int unpack(struct recording_reader *r, const struct frame *f, const char **out_payload)
+static int unpack_frame(struct recording_reader *r, const struct frame *f, const char **out_payload)
 {
 	if (check_of(f, r->stored.data) != f->check)
 		return 0;
@@ -440,7 +440,7 @@ static int read_frame(struct recording_reader *r, uint64_t at, struct frame *f,
 	if (n < 0)
 		return err_sys(err, (int)n, "cannot read the recording");
 	r->bytes = 0;
-	if (n != (ssize_t)f->stored_bytes || !unpack(r, f, out_payload)) {
+	if (n != (ssize_t)f->stored_bytes || !unpack_frame(r, f, out_payload)) {
 		r->tried += f->stored_bytes + r->bytes;
 		return 0;
 	}

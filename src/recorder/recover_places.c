@@ -18,7 +18,7 @@
 #define NO_GROUP 65534 /* for who is in no file of users */
 
 /* For good: nothing that the recording names is opened with more rights than its owner has. */
-static int become(uid_t uid)
+static int become_user(uid_t uid)
 {
 	const struct passwd *pw = getpwuid(uid);
 	gid_t gid = pw ? pw->pw_gid : NO_GROUP;
@@ -37,7 +37,7 @@ static int become_owner(const char *dir, struct buf *report, struct err *err)
 		return err_sys(err, -errno, "cannot open '%s'", dir);
 	if (geteuid() != 0 || st.st_uid == 0)
 		return 0;
-	int r = become(st.st_uid);
+	int r = become_user(st.st_uid);
 	if (r < 0)
 		return err_sys(
 			err, r,

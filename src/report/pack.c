@@ -134,7 +134,7 @@ json_t *pack_long(struct pack *p, enum redact_kind kind, struct buf *text)
 
 /* --- the end --- */
 
-static int squeeze(const struct buf *in[], size_t n, struct buf *out, struct err *err)
+static int compress_parts(const struct buf *in[], size_t n, struct buf *out, struct err *err)
 {
 	z_stream z = {0};
 	int r = Z_OK;
@@ -196,7 +196,7 @@ int pack_finish(struct pack *p, struct buf *out, uint64_t *out_raw, struct err *
 	buf_add(&head, model, len);
 	free(model);
 	const struct buf *parts[] = {&head, &p->bytes};
-	int r = squeeze(parts, 2, &packed, err);
+	int r = compress_parts(parts, 2, &packed, err);
 	if (r == 0)
 		add_base64(&packed, out);
 	*out_raw = head.len + p->bytes.len;

@@ -155,7 +155,7 @@ struct open {
 	int64_t last_ns;
 };
 
-static void spend(struct stacks_read *s, struct open *o, int64_t until)
+static void count_time(struct stacks_read *s, struct open *o, int64_t until)
 {
 	if (o->depth && until > o->last_ns)
 		stacks_read_add(s, o->node[o->depth], (uint64_t)(until - o->last_ns));
@@ -166,7 +166,7 @@ static void spend(struct stacks_read *s, struct open *o, int64_t until)
 static void end_until(struct stacks_read *s, struct open *o, int64_t now)
 {
 	while (o->depth && o->end_ns[o->depth] <= now) {
-		spend(s, o, o->end_ns[o->depth]);
+		count_time(s, o, o->end_ns[o->depth]);
 		o->depth--;
 	}
 }
@@ -181,7 +181,7 @@ static void add_thread(struct chrome_read *c, const struct event *list, size_t n
 		const struct event *e = &list[i];
 
 		end_until(c->s, o, e->ts_ns);
-		spend(c->s, o, e->ts_ns);
+		count_time(c->s, o, e->ts_ns);
 		if (e->ph == 'E') {
 			o->depth -= o->depth != 0;
 		} else if (o->depth < MOST_DEPTH) {
@@ -209,7 +209,7 @@ static int scan_plain(int fd, struct chrome_read *c, struct err *err)
 }
 
 /* The text of a compressed trace, in memory; another one as it is. Takes fd. */
-static int expand(int fd, struct err *err)
+static int decompress_trace(int fd, struct err *err)
 {
 	unsigned char magic[2] = {0};
 	struct buf piece = {0};
@@ -248,7 +248,7 @@ int profile_read_chrome(struct stacks_read *s, const char *path, struct err *err
 	if (fd < 0)
 		return fd;
 	s->unit = "ns";
-	fd = expand(fd, err);
+	fd = decompress_trace(fd, err);
 	r = fd < 0 ? fd : scan_plain(fd, &c, err);
 	if (fd >= 0)
 		close(fd);

@@ -76,7 +76,7 @@ static void on_frame(struct sampled *s, const struct rec_frame *r)
 }
 
 /* A call that was seen at least once is there, however short. */
-static void spend(struct thread *t, uint64_t until_ns)
+static void count_time(struct thread *t, uint64_t until_ns)
 {
 	uint64_t before = t->frame ? hmap_get(&t->spent, t->frame) : 0;
 	uint64_t ns = until_ns > t->since_ns ? until_ns - t->since_ns : 1;
@@ -90,7 +90,7 @@ static void on_sample(struct sampled *s, const struct rec_sample *r)
 	struct thread *t = thread_of(s, r->pid, r->tid);
 	uint64_t ns = r->head.time_ns;
 
-	spend(t, ns);
+	count_time(t, ns);
 	s->newest_ns = ns > s->newest_ns ? ns : s->newest_ns;
 	t->frame = r->frame;
 	t->since_ns = ns;
@@ -142,7 +142,7 @@ static void add_thread(struct stacks_read *out, const struct sampled *s, struct 
 {
 	uint64_t key, ns;
 
-	spend(t, s->newest_ns);
+	count_time(t, s->newest_ns);
 	if (!t->spent.count || !input_is_chosen(s->choice, t->pid))
 		return;
 	uint32_t root = add_root(out, s, t);

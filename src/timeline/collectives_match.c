@@ -199,7 +199,7 @@ static bool band_of_steps(const struct rank *a, const struct rank *b, struct ban
 	return n > 0;
 }
 
-static struct band widen(int64_t middle, int64_t by)
+static struct band band_around(int64_t middle, int64_t by)
 {
 	return (struct band){middle - by, middle + by, false};
 }
@@ -261,7 +261,7 @@ static size_t follow_runs(const struct series *a, int64_t a_longest, const struc
 		unsigned n = b->n - from < WINDOW_NEXT ? (unsigned)(b->n - from) : WINDOW_NEXT;
 		const struct item *run = &b->list[from];
 		struct band band =
-			widen(near.middle, usual + drift_between(run->start_ns, near_ns));
+			band_around(near.middle, usual + drift_between(run->start_ns, near_ns));
 		struct place p = find_place(a, a_longest, run, n, &band, &clear);
 
 		for (unsigned i = 0; i < n; i++)
@@ -378,11 +378,11 @@ static struct band find_band(struct matching *m, const struct rank *a, const str
 	uint64_t found = hmap_get(&m->found, (uint64_t)a->host << 32 | b->host);
 
 	if (a->host == b->host)
-		return widen(0, NEAR_NS);
+		return band_around(0, NEAR_NS);
 	if (m->known && m->known(m->arg, a->host, b->host, &band.low, &band.high))
 		return (struct band){band.low - NEAR_NS, band.high + NEAR_NS, false};
 	if (found != HMAP_NONE) /* drift is small against what else there is */
-		return widen((int64_t)(found - (1ull << 62)), 20 * NEAR_NS);
+		return band_around((int64_t)(found - (1ull << 62)), 20 * NEAR_NS);
 	(void)band_of_steps(a, b, &band);
 	return band;
 }

@@ -63,7 +63,7 @@ static bool is_blank(char c)
 	return c == ' ' || c == '\t' || c == '\r';
 }
 
-static struct request_text trim(const char *at, size_t len)
+static struct request_text trim_text(const char *at, size_t len)
 {
 	while (len && is_blank(at[0]))
 		at++, len--;
@@ -72,7 +72,7 @@ static struct request_text trim(const char *at, size_t len)
 	return (struct request_text){at, len};
 }
 
-static bool equals(const struct request_text *t, const char *word)
+static bool text_equals(const struct request_text *t, const char *word)
 {
 	return t->len == strlen(word) && !memcmp(t->at, word, t->len);
 }
@@ -88,9 +88,9 @@ bool request_find(const char *text, size_t len, const char *key, struct request_
 		const char *sign = memchr(line, '=', n);
 
 		if (sign) {
-			struct request_text k = trim(line, (size_t)(sign - line));
-			if (equals(&k, key)) {
-				*out = trim(sign + 1, n - (size_t)(sign + 1 - line));
+			struct request_text k = trim_text(line, (size_t)(sign - line));
+			if (text_equals(&k, key)) {
+				*out = trim_text(sign + 1, n - (size_t)(sign + 1 - line));
 				found = true;
 			}
 		}
@@ -120,7 +120,7 @@ bool request_item(const struct request_text *list, char by, unsigned n, struct r
 	for (;; n--) {
 		const char *stop = at < end ? memchr(at, by, (size_t)(end - at)) : NULL;
 		if (!n) {
-			*out = trim(at, (size_t)((stop ? stop : end) - at));
+			*out = trim_text(at, (size_t)((stop ? stop : end) - at));
 			return true;
 		}
 		if (!stop)

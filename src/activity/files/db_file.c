@@ -80,7 +80,7 @@ static void forget_transaction(struct db_file *f)
 	f->in_batch = false;
 }
 
-static int execf(sqlite3 *db, const char *fmt, long long a, long long b)
+static int exec_format(sqlite3 *db, const char *fmt, long long a, long long b)
 {
 	char *sql = sqlite3_mprintf(fmt, a, b);
 	int rc = sql ? sqlite3_exec(db, sql, NULL, NULL, NULL) : SQLITE_NOMEM;
@@ -91,8 +91,8 @@ static int execf(sqlite3 *db, const char *fmt, long long a, long long b)
 
 static int put_loss(struct db_file *f)
 {
-	return execf(f->db, "UPDATE ACTIVITY_LOSS SET lost=%lld,closed=%lld", (long long)f->lost,
-		     f->closing);
+	return exec_format(f->db, "UPDATE ACTIVITY_LOSS SET lost=%lld,closed=%lld",
+			   (long long)f->lost, f->closing);
 }
 
 /* In a transaction of its own. The file does not grow by it. */
@@ -163,7 +163,7 @@ static int by_text(const void *a, const void *b)
 typedef char address_text[2 * ADDRESS_BYTES + 1];
 
 /* Those of one kind, each interface once. */
-static unsigned addresses(const struct ifaddrs *list, bool local, address_text *out)
+static unsigned list_addresses(const struct ifaddrs *list, bool local, address_text *out)
 {
 	unsigned n = 0;
 
@@ -193,9 +193,9 @@ static uint64_t host_uid(void)
 
 	if (getifaddrs(&list) < 0)
 		list = NULL;
-	unsigned n = addresses(list, false, all);
+	unsigned n = list_addresses(list, false, all);
 	if (!n)
-		n = addresses(list, true, all);
+		n = list_addresses(list, true, all);
 	for (unsigned i = 0; i < n; i++)
 		buf_addf(&joined, "%s%s", i ? "-" : "", all[i]);
 	uint64_t uid = activity_hash(buf_str(&joined));
@@ -239,10 +239,11 @@ static int put_constants(const struct db_file *f, sqlite3 *db)
 	if (rc == SQLITE_OK)
 		rc = put_host(db);
 	if (rc == SQLITE_OK)
-		rc = execf(db, "INSERT INTO SESSION_TIME_INFO VALUES(%lld,%lld)",
-			   (long long)f->who.start_ns, (long long)f->who.start_ns);
+		rc = exec_format(db, "INSERT INTO SESSION_TIME_INFO VALUES(%lld,%lld)",
+				 (long long)f->who.start_ns, (long long)f->who.start_ns);
 	if (rc == SQLITE_OK)
-		rc = execf(db, "INSERT INTO RANK_DEVICE_MAP VALUES(%lld,%lld)", f->who.rank, -1);
+		rc = exec_format(db, "INSERT INTO RANK_DEVICE_MAP VALUES(%lld,%lld)", f->who.rank,
+				 -1);
 	return rc;
 }
 
@@ -364,7 +365,7 @@ bool db_file_begin(struct db_file *f, struct err *err, int *out_r)
 	return f->in_batch;
 }
 
-static int prepare(struct db_file *f, enum activity_table table)
+static int prepare_insert(struct db_file *f, enum activity_table table)
 {
 	const struct db_table *s = &activity_tables[table];
 	struct buf sql = {0};
@@ -388,7 +389,7 @@ int db_file_row(struct db_file *f, enum activity_table table, const int64_t *val
 	if (!f->in_batch)
 		return 0; /* an earlier row of the same activity has failed */
 	if (!*insert)
-		rc = prepare(f, table);
+		rc = prepare_insert(f, table);
 	for (int i = 0; rc == SQLITE_OK && activity_tables[table].columns[i].name; i++)
 		rc = sqlite3_bind_int64(*insert, i + 1, values[i]);
 	if (rc == SQLITE_OK)
@@ -407,7 +408,7 @@ int64_t db_file_new_text(struct db_file *f, const char *text)
 	if (!f->in_batch)
 		return 0;
 	if (!*insert)
-		rc = prepare(f, TABLE_STRING_IDS);
+		rc = prepare_insert(f, TABLE_STRING_IDS);
 	if (rc == SQLITE_OK)
 		rc = sqlite3_bind_int64(*insert, 1, (int64_t)f->texts);
 	if (rc == SQLITE_OK)
@@ -459,15 +460,16 @@ static int put_state(struct db_file *f, uint64_t end_ns)
 		rc = sqlite3_exec(f->db, "DELETE FROM NPU_INFO;DELETE FROM RANK_DEVICE_MAP", NULL,
 				  NULL, NULL);
 	for (size_t i = f->devices_put; rc == SQLITE_OK && i < f->ndevices; i++) {
-		rc = execf(f->db, "INSERT INTO NPU_INFO VALUES(%lld,'UNKNOWN')", f->devices[i], 0);
+		rc = exec_format(f->db, "INSERT INTO NPU_INFO VALUES(%lld,'UNKNOWN')",
+				 f->devices[i], 0);
 		if (rc == SQLITE_OK)
-			rc = execf(f->db, "INSERT INTO RANK_DEVICE_MAP VALUES(%lld,%lld)",
-				   f->who.rank, f->devices[i]);
+			rc = exec_format(f->db, "INSERT INTO RANK_DEVICE_MAP VALUES(%lld,%lld)",
+					 f->who.rank, f->devices[i]);
 	}
 	f->devices_put = f->ndevices;
 	if (rc == SQLITE_OK)
-		rc = execf(f->db, "UPDATE SESSION_TIME_INFO SET endTimeNs=%lld", (long long)end_ns,
-			   0);
+		rc = exec_format(f->db, "UPDATE SESSION_TIME_INFO SET endTimeNs=%lld",
+				 (long long)end_ns, 0);
 	if (rc == SQLITE_OK && (f->lost != f->lost_written || f->closing))
 		rc = put_loss(f);
 	return rc;

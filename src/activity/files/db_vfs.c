@@ -39,14 +39,14 @@ struct ordered_file {
 
 static sqlite3_vfs *real_vfs;
 
-static struct ordered_file *ordered(sqlite3_file *f)
+static struct ordered_file *ordered_of(sqlite3_file *f)
 {
 	return (struct ordered_file *)(void *)f;
 }
 
-static sqlite3_file *real(sqlite3_file *f)
+static sqlite3_file *real_of(sqlite3_file *f)
 {
-	return (sqlite3_file *)(void *)(ordered(f) + 1);
+	return (sqlite3_file *)(void *)(ordered_of(f) + 1);
 }
 
 static uint32_t get32(const uint8_t *p)
@@ -72,7 +72,7 @@ static bool find_page(struct ordered_file *f, int64_t at, uint8_t *scratch, cons
 {
 	struct held_page key = {.at = at};
 	struct held_page *found = bsearch(&key, f->pages, f->n, sizeof(key), by_offset);
-	sqlite3_file *r = real(&f->base);
+	sqlite3_file *r = real_of(&f->base);
 
 	if (found) {
 		*out = (const uint8_t *)f->data.data + found->data;
@@ -134,7 +134,7 @@ static void classify_page(struct ordered_file *f, struct held_page *page)
 
 static int write_page(struct ordered_file *f, const struct held_page *page)
 {
-	sqlite3_file *r = real(&f->base);
+	sqlite3_file *r = real_of(&f->base);
 	uint8_t *data = (uint8_t *)f->data.data + page->data;
 
 	if (!page->at)
@@ -145,7 +145,7 @@ static int write_page(struct ordered_file *f, const struct held_page *page)
 /* New pages, of which many are neighbours both in the file and in the buffer. */
 static int write_new(struct ordered_file *f, size_t from)
 {
-	sqlite3_file *r = real(&f->base);
+	sqlite3_file *r = real_of(&f->base);
 
 	for (size_t i = from, j; i < f->n; i = j) {
 		const struct held_page *p = f->pages + i;
@@ -163,7 +163,7 @@ static int write_new(struct ordered_file *f, size_t from)
 
 static int write_held(struct ordered_file *f)
 {
-	sqlite3_file *r = real(&f->base);
+	sqlite3_file *r = real_of(&f->base);
 	sqlite3_int64 size = 0;
 	size_t old = 0;
 
@@ -188,12 +188,13 @@ static int write_held(struct ordered_file *f)
 
 static int file_write(sqlite3_file *file, const void *data, int n, sqlite3_int64 at)
 {
-	struct ordered_file *f = ordered(file);
+	struct ordered_file *f = ordered_of(file);
 
 	if (n != PAGE || at % PAGE) {
 		int rc = write_held(f);
 
-		return rc == SQLITE_OK ? real(file)->pMethods->xWrite(real(file), data, n, at) : rc;
+		return rc == SQLITE_OK ? real_of(file)->pMethods->xWrite(real_of(file), data, n, at)
+				       : rc;
 	}
 	/* the same page twice before a sync: rare enough for one after the other */
 	for (size_t i = f->n; i-- > 0 && f->pages[i].at >= at;) {
@@ -211,9 +212,9 @@ static int file_write(sqlite3_file *file, const void *data, int n, sqlite3_int64
 
 static int file_close(sqlite3_file *file)
 {
-	struct ordered_file *f = ordered(file);
+	struct ordered_file *f = ordered_of(file);
 	int rc = write_held(f);
-	int closed = real(file)->pMethods->xClose(real(file));
+	int closed = real_of(file)->pMethods->xClose(real_of(file));
 
 	free(f->pages);
 	buf_release(&f->data);
@@ -222,29 +223,29 @@ static int file_close(sqlite3_file *file)
 
 static int file_read(sqlite3_file *file, void *data, int n, sqlite3_int64 at)
 {
-	int rc = write_held(ordered(file));
+	int rc = write_held(ordered_of(file));
 
-	return rc == SQLITE_OK ? real(file)->pMethods->xRead(real(file), data, n, at) : rc;
+	return rc == SQLITE_OK ? real_of(file)->pMethods->xRead(real_of(file), data, n, at) : rc;
 }
 
 static int file_truncate(sqlite3_file *file, sqlite3_int64 size)
 {
-	int rc = write_held(ordered(file));
+	int rc = write_held(ordered_of(file));
 
-	return rc == SQLITE_OK ? real(file)->pMethods->xTruncate(real(file), size) : rc;
+	return rc == SQLITE_OK ? real_of(file)->pMethods->xTruncate(real_of(file), size) : rc;
 }
 
 static int file_sync(sqlite3_file *file, int flags)
 {
-	int rc = write_held(ordered(file));
+	int rc = write_held(ordered_of(file));
 
-	return rc == SQLITE_OK ? real(file)->pMethods->xSync(real(file), flags) : rc;
+	return rc == SQLITE_OK ? real_of(file)->pMethods->xSync(real_of(file), flags) : rc;
 }
 
 static int file_size(sqlite3_file *file, sqlite3_int64 *out)
 {
-	struct ordered_file *f = ordered(file);
-	int rc = real(file)->pMethods->xFileSize(real(file), out);
+	struct ordered_file *f = ordered_of(file);
+	int rc = real_of(file)->pMethods->xFileSize(real_of(file), out);
 
 	for (size_t i = 0; rc == SQLITE_OK && i < f->n; i++)
 		if (f->pages[i].at + PAGE > *out)
@@ -254,27 +255,27 @@ static int file_size(sqlite3_file *file, sqlite3_int64 *out)
 
 static int file_lock(sqlite3_file *file, int level)
 {
-	return real(file)->pMethods->xLock(real(file), level);
+	return real_of(file)->pMethods->xLock(real_of(file), level);
 }
 
 static int file_unlock(sqlite3_file *file, int level)
 {
-	int rc = write_held(ordered(file));
-	int unlocked = real(file)->pMethods->xUnlock(real(file), level);
+	int rc = write_held(ordered_of(file));
+	int unlocked = real_of(file)->pMethods->xUnlock(real_of(file), level);
 
 	return rc == SQLITE_OK ? unlocked : rc;
 }
 
 static int file_reserved(sqlite3_file *file, int *out)
 {
-	return real(file)->pMethods->xCheckReservedLock(real(file), out);
+	return real_of(file)->pMethods->xCheckReservedLock(real_of(file), out);
 }
 
 /* All pages of a commit have been written when this says so, synced or not. */
 static int file_control(sqlite3_file *file, int op, void *arg)
 {
 	if (op == SQLITE_FCNTL_SYNC) {
-		int rc = write_held(ordered(file));
+		int rc = write_held(ordered_of(file));
 
 		if (rc != SQLITE_OK)
 			return rc;
@@ -282,17 +283,17 @@ static int file_control(sqlite3_file *file, int op, void *arg)
 	/* Room made in advance would be pages of zeros. */
 	if (op == SQLITE_FCNTL_SIZE_HINT || op == SQLITE_FCNTL_CHUNK_SIZE)
 		return SQLITE_OK;
-	return real(file)->pMethods->xFileControl(real(file), op, arg);
+	return real_of(file)->pMethods->xFileControl(real_of(file), op, arg);
 }
 
 static int file_sector(sqlite3_file *file)
 {
-	return real(file)->pMethods->xSectorSize(real(file));
+	return real_of(file)->pMethods->xSectorSize(real_of(file));
 }
 
 static int file_characteristics(sqlite3_file *file)
 {
-	int all = real(file)->pMethods->xDeviceCharacteristics(real(file));
+	int all = real_of(file)->pMethods->xDeviceCharacteristics(real_of(file));
 
 	return all & ~SQLITE_IOCAP_BATCH_ATOMIC;
 }
@@ -318,8 +319,8 @@ static int vfs_open(sqlite3_vfs *vfs, const char *name, sqlite3_file *file, int 
 	(void)vfs;
 	if (!(flags & SQLITE_OPEN_MAIN_DB))
 		return real_vfs->xOpen(real_vfs, name, file, flags, out);
-	*ordered(file) = (struct ordered_file){0};
-	int rc = real_vfs->xOpen(real_vfs, name, real(file), flags, out);
+	*ordered_of(file) = (struct ordered_file){0};
+	int rc = real_vfs->xOpen(real_vfs, name, real_of(file), flags, out);
 	if (rc == SQLITE_OK)
 		file->pMethods = &methods;
 	return rc;

@@ -134,7 +134,7 @@ uint64_t sender_lost(const struct sender *s)
 
 /* --- sending --- */
 
-static void disconnect(struct sender *s, uint64_t now_ns, int why)
+static void disconnect_daemon(struct sender *s, uint64_t now_ns, int why)
 {
 	if (s->fd >= 0)
 		close(s->fd);
@@ -155,7 +155,7 @@ static bool connect_sender(struct sender *s, uint64_t now_ns)
 	s->fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (s->fd >= 0 && connect(s->fd, (const struct sockaddr *)&s->address, s->address_len) == 0)
 		return true;
-	disconnect(s, now_ns, errno);
+	disconnect_daemon(s, now_ns, errno);
 	return false;
 }
 
@@ -188,7 +188,7 @@ static int send_first(struct sender *s, uint64_t now_ns, uint64_t until_ns)
 		lose_first(s);
 		return 1;
 	default:
-		disconnect(s, now_ns, errno);
+		disconnect_daemon(s, now_ns, errno);
 		return 0;
 	}
 }

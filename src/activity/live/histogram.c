@@ -30,7 +30,7 @@ static uint64_t middle_of(unsigned step)
 	return ((uint64_t)(STEPS + step % STEPS) << shift) + ((1ull << shift) >> 1);
 }
 
-static void widen(struct histogram *h, unsigned step)
+static void widen_range(struct histogram *h, unsigned step)
 {
 	unsigned from = step > SLACK ? step - SLACK : 0, to = step + SLACK;
 
@@ -52,7 +52,7 @@ void histogram_add(struct histogram *h, uint64_t ns)
 	unsigned step = step_of(ns);
 
 	if (step < h->base || step >= (unsigned)h->base + h->n)
-		widen(h, step);
+		widen_range(h, step);
 	h->counts[step - h->base]++;
 	h->total++;
 }

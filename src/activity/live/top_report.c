@@ -500,7 +500,7 @@ static void write_report(struct top *t, uint64_t to_ns, uint64_t now_wall, struc
 	clear_interval(t, to_ns);
 }
 
-static uint64_t wall(const struct top *t, uint64_t now_ns)
+static uint64_t wall_time(const struct top *t, uint64_t now_ns)
 {
 	return now_ns + (uint64_t)t->w->wall_minus_mono_ns;
 }
@@ -537,7 +537,7 @@ static bool is_due(struct top *t, uint64_t now_ns, uint64_t known, uint64_t peri
 
 void top_tick(struct top *t, uint64_t now_ns, struct sender *to)
 {
-	uint64_t period = interval_s(t) * NS_PER_S, now_wall = wall(t, now_ns);
+	uint64_t period = interval_s(t) * NS_PER_S, now_wall = wall_time(t, now_ns);
 	uint64_t known = known_until(t, now_wall, period);
 	uint64_t silent = now_wall > SILENT_NS ? now_wall - SILENT_NS : 0;
 	bool due = is_due(t, now_ns, known, period);
@@ -555,7 +555,7 @@ void top_tick(struct top *t, uint64_t now_ns, struct sender *to)
 void top_end(struct top *t, uint64_t now_ns, struct sender *to)
 {
 	if (t->any)
-		send_report(t, wall(t, now_ns), wall(t, now_ns), to);
+		send_report(t, wall_time(t, now_ns), wall_time(t, now_ns), to);
 }
 
 void top_hold(struct top *t)

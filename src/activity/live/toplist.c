@@ -109,7 +109,7 @@ bool toplist_waits(const char *kind, const char *name)
 }
 
 /* What it costs in an interval; 0: it is as usual again. */
-static double cost(const struct toplist_regression *r)
+static double cost_of(const struct toplist_regression *r)
 {
 	return r->mean_ns > r->baseline_ns
 		       ? (double)(r->mean_ns - r->baseline_ns) * (double)r->calls
@@ -118,7 +118,7 @@ static double cost(const struct toplist_regression *r)
 
 int toplist_by_cause(const struct toplist_regression *a, const struct toplist_regression *b)
 {
-	double x = cost(a), y = cost(b); /* what is not slow any more comes last: 0 */
+	double x = cost_of(a), y = cost_of(b); /* what is not slow any more comes last: 0 */
 
 	return x > y ? -1 : x < y;
 }

@@ -74,7 +74,7 @@ static bool db_reading_has(struct db_reading *r, const char *name)
 
 /* --- opening --- */
 
-static void harden(sqlite3 *db)
+static void harden_db(sqlite3 *db)
 {
 	sqlite3_db_config(db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
 	sqlite3_db_config(db, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
@@ -100,14 +100,14 @@ static int db_reading_open(struct db_reading *r)
 	int rc = sql_open_to_read(r->path, false, &r->db);
 
 	if (rc == SQLITE_OK) {
-		harden(r->db);
+		harden_db(r->db);
 		rc = try_schema(r->db);
 	}
 	if ((rc & 0xff) == SQLITE_READONLY || (rc & 0xff) == SQLITE_CANTOPEN) {
 		sqlite3_close(r->db);
 		rc = sql_open_to_read(r->path, true, &r->db);
 		if (rc == SQLITE_OK) {
-			harden(r->db);
+			harden_db(r->db);
 			rc = try_schema(r->db);
 		}
 	}

@@ -252,7 +252,7 @@ static void add_utf8(struct buf *b, uint32_t c)
 }
 
 /* An escape that take_text() has found well formed; p is behind the backslash. Returns its end. */
-static const char *unescape(struct buf *b, const char *p, const char *end)
+static const char *unescape_text(struct buf *b, const char *p, const char *end)
 {
 	static const char names[] = "\"\\/bfnrt", means[] = "\"\\/\b\f\n\r\t";
 
@@ -282,7 +282,7 @@ static const char *line_text(const struct member *m, struct buf *scratch, size_t
 	buf_clear(scratch);
 	for (const char *p = m->text, *end = p + m->text_len; p < end;) {
 		if (*p == '\\')
-			p = unescape(scratch, p + 1, end);
+			p = unescape_text(scratch, p + 1, end);
 		else
 			buf_add_char(scratch, *p++);
 	}
@@ -297,7 +297,7 @@ static const char *line_text(const struct member *m, struct buf *scratch, size_t
 #define PIECE (1u << 20)
 #define NO_LINE "its first line is no JSON object with a \"kind\""
 
-static const char *interned(const struct member *m)
+static const char *interned_text(const struct member *m)
 {
 	static struct buf scratch, clean;
 	size_t len;
@@ -314,7 +314,7 @@ static int bad_value(struct err *err, const char *key, const char *what)
 
 static bool set_word(const struct member *m, enum activity_field_id id, struct activity *out)
 {
-	const char *word = interned(m);
+	const char *word = interned_text(m);
 
 	switch (id) {
 	case FIELD_DATA_TYPE:
@@ -360,7 +360,7 @@ static int set_field(const struct line *l, enum activity_field_id id, struct act
 	if (m->type != VALUE_TEXT || m->text_len > MAX_TEXT)
 		return bad_value(err, f->key, "is no text that fits");
 	if (f->type == FIELD_TEXT)
-		*(const char **)at = interned(m);
+		*(const char **)at = interned_text(m);
 	else if (!set_word(m, id, out))
 		return bad_value(err, f->key, "has a value that is not known");
 	return 0;
@@ -409,7 +409,7 @@ static int set_place(const struct line *l, struct activity *out, struct err *err
 	out->place = activity_is_api(out->kind) ? ACTIVITY_ON_HOST : ACTIVITY_ON_DEVICE;
 	if (out->kind == ACTIVITY_MARKER) {
 		const struct member *m = line_find(l, "sourceKind");
-		const char *word = m && m->type == VALUE_TEXT ? interned(m) : "";
+		const char *word = m && m->type == VALUE_TEXT ? interned_text(m) : "";
 
 		if (strcmp(word, "Host") && strcmp(word, "Device"))
 			return bad_value(err, "sourceKind", "is neither Host nor Device");
@@ -422,7 +422,8 @@ static const char *owner_text(const struct line *l, const char *key)
 {
 	const struct member *m = line_find(l, key);
 
-	return m && m->type == VALUE_TEXT && m->text_len <= MAX_TEXT ? interned(m) : intern("", 0);
+	return m && m->type == VALUE_TEXT && m->text_len <= MAX_TEXT ? interned_text(m)
+								     : intern("", 0);
 }
 
 /* Where somebody has attributed it, there is a "pass". */
@@ -454,7 +455,7 @@ int activity_read_line(const char *line, size_t len, struct activity *out,
 	const struct member *kind = line_find(&l, "kind");
 	if (!kind || kind->type != VALUE_TEXT || kind->text_len > MAX_TEXT)
 		return bad_value(err, "kind", "is missing");
-	const char *name = interned(kind);
+	const char *name = interned_text(kind);
 	struct request_text word = {name, strlen(name)};
 	*out = (struct activity){ACTIVITY_EMPTY, .kind = (uint8_t)activity_kind_find(&word)};
 	if (!out->kind)

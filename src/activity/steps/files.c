@@ -80,12 +80,12 @@ static int read_all(struct split_job *j, const char *dir, struct err *err)
 	return 0;
 }
 
-static uint64_t begins(const struct split_rank *r)
+static uint64_t begin_of(const struct split_rank *r)
 {
 	return r->nsteps ? r->steps[0].start_ns : 0;
 }
 
-static uint64_t ends(const struct split_rank *r)
+static uint64_t end_of(const struct split_rank *r)
 {
 	return r->nsteps ? r->steps[r->nsteps - 1].end_ns : 0;
 }
@@ -96,23 +96,23 @@ static bool is_same_trace(const struct split_rank *a, const struct split_rank *b
 	if (!strcmp(a->request, b->request))
 		return true;
 	return a->nsteps && b->nsteps && strcmp(a->host, b->host) &&
-	       a->steps[0].number == b->steps[0].number && begins(a) < ends(b) &&
-	       begins(b) < ends(a);
+	       a->steps[0].number == b->steps[0].number && begin_of(a) < end_of(b) &&
+	       begin_of(b) < end_of(a);
 }
 
-static const struct split_rank *newest(const struct split_job *j)
+static const struct split_rank *newest_rank(const struct split_job *j)
 {
 	const struct split_rank *r = NULL;
 
 	for (size_t i = 0; i < j->nranks; i++)
-		if (!r || begins(j->ranks[i]) > begins(r))
+		if (!r || begin_of(j->ranks[i]) > begin_of(r))
 			r = j->ranks[i];
 	return r;
 }
 
 static void keep_one_request(struct split_job *j, const char *request)
 {
-	const struct split_rank *like = request ? NULL : newest(j);
+	const struct split_rank *like = request ? NULL : newest_rank(j);
 	struct split_rank **kept = xcalloc(j->nranks + 1, sizeof(struct split_rank *));
 	size_t n = 0, others = 0;
 
@@ -268,8 +268,8 @@ int split_job_read(struct split_job *j, const char *dir, const char *request, st
 		return 0;
 	keep_one_request(j, request);
 	j->gathered = !request || !is_of_several_hosts(j);
-	const struct split_rank *last = newest(j);
-	struct problems t = {.request = request, .since_ns = last ? begins(last) : 0};
+	const struct split_rank *last = newest_rank(j);
+	struct problems t = {.request = request, .since_ns = last ? begin_of(last) : 0};
 	read_problems(j, dir, &t);
 	if (j->nranks)
 		return 0;
@@ -279,11 +279,11 @@ int split_job_read(struct split_job *j, const char *dir, const char *request, st
 /* Their clocks may differ; a trace of another day differs by more. */
 static void note_other_time(struct split_job *j, const struct split_job *more, const char *dir)
 {
-	const struct split_rank *a = newest(j), *b = newest(more);
+	const struct split_rank *a = newest_rank(j), *b = newest_rank(more);
 
 	if (!a || !b || !a->nsteps || !b->nsteps)
 		return;
-	if (begins(a) < ends(b) && begins(b) < ends(a))
+	if (begin_of(a) < end_of(b) && begin_of(b) < end_of(a))
 		return;
 	char *line = xasprintf("'%s' was traced at another time than the ranks before it: choose "
 			       "traces of the same steps with --request.",

@@ -255,8 +255,8 @@ static uint64_t median_of_others(const struct split_job *j, size_t but, const ui
  * step that explains: 0 if it is no more than noise, by the time of a step or by how far the others
  * are from each other.
  */
-static uint64_t excess(const struct split_job *j, bool without_comm, struct split_slowest *s,
-		       uint64_t *v)
+static uint64_t excess_of(const struct split_job *j, bool without_comm, struct split_slowest *s,
+			  uint64_t *v)
 {
 	s->row = j->nrows;
 	for (size_t i = 0; i < j->nrows; i++) {
@@ -337,9 +337,9 @@ static void find_slowest(struct split_job *j)
 		return;
 	struct split_slowest longer = *s, waited = *s;
 	uint64_t *v = xcalloc(j->nrows, sizeof(*v)); /* a value of each row */
-	uint64_t by_steps = excess(j, false, &longer, v);
+	uint64_t by_steps = excess_of(j, false, &longer, v);
 	/* Without communication nobody waits. */
-	uint64_t by_waiting = j->mean.comm_ns ? excess(j, true, &waited, v) : 0;
+	uint64_t by_waiting = j->mean.comm_ns ? excess_of(j, true, &waited, v) : 0;
 	longer.verdict = SPLIT_SLOW_STEPS;
 	waited.verdict = SPLIT_WAITED_FOR;
 	if (!by_steps && !by_waiting) {
@@ -461,7 +461,7 @@ static struct split_job *group_of(struct split_job *j, size_t from, size_t *cap,
 }
 
 /* Each group whose ranks are not all different becomes several. */
-static void divide(struct split_job *j, key_fn key)
+static void divide_groups(struct split_job *j, key_fn key)
 {
 	struct split_job *old = j->jobs;
 	size_t n = j->njobs, cap = 0;
@@ -508,8 +508,8 @@ static void judge_jobs(struct split_job *j)
 	j->jobs[0].part = true;
 	for (size_t i = 0; i < j->nranks; i++)
 		split_job_add(&j->jobs[0], j->ranks[i]);
-	divide(j, job_of);
-	divide(j, parent_of);
+	divide_groups(j, job_of);
+	divide_groups(j, parent_of);
 	if (is_told_apart(j)) {
 		for (size_t i = 0; i < j->njobs; i++) {
 			j->jobs[i].gathered = j->gathered;

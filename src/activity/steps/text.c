@@ -29,7 +29,7 @@ static uint32_t world_of(const struct split_job *j)
 }
 
 /* Ranks below this one should be there; 0: that cannot be known. */
-static uint32_t expected(const struct split_job *j)
+static uint32_t expected_ranks(const struct split_job *j)
 {
 	/* In the order of ranks: a process that does not know its own is the last. */
 	int32_t highest = j->nranks ? j->ranks[j->nranks - 1]->rank : -1;
@@ -47,7 +47,7 @@ static uint32_t expected(const struct split_job *j)
 
 bool split_gap_next(const struct split_job *j, struct split_gap *gap)
 {
-	uint32_t all = expected(j);
+	uint32_t all = expected_ranks(j);
 
 	while (gap->to < all) {
 		bool is_end = gap->at == j->nranks;
@@ -189,7 +189,7 @@ static const char *time_text(uint64_t ns, char *out)
 	return out;
 }
 
-static void capitalize(struct buf *out, size_t at)
+static void capitalize_at(struct buf *out, size_t at)
 {
 	if (out->len > at && out->data[at] >= 'a' && out->data[at] <= 'z')
 		out->data[at] = (char)(out->data[at] - 'a' + 'A');
@@ -304,11 +304,11 @@ static void describe_slowest(const struct split_job *j, struct buf *out)
 	}
 	if (s->verdict == SPLIT_EVEN) {
 		buf_add_str(out, "no rank is notably slower than the others.\n");
-		capitalize(out, at);
+		capitalize_at(out, at);
 		return;
 	}
 	split_row_label(&j->rows[s->row], out);
-	capitalize(out, at);
+	capitalize_at(out, at);
 	buf_add_str(out, " is the slowest: ");
 	if (s->verdict == SPLIT_SLOW_STEPS)
 		buf_addf(out, "its steps take %s, those", TIME(s->ns));
@@ -342,7 +342,7 @@ static void describe_rank(const struct split_rank *r, struct buf *out)
 	size_t at = out->len;
 
 	split_row_label(&row, out);
-	capitalize(out, at);
+	capitalize_at(out, at);
 }
 
 static bool is_judged(const struct split_job *j, const struct split_rank *r)

@@ -19,7 +19,7 @@ struct timeline {
 	int64_t pid;
 };
 
-static int64_t ts(const struct timeline *l, uint64_t ns)
+static int64_t to_us(const struct timeline *l, uint64_t ns)
 {
 	return (int64_t)ns - l->base_ns;
 }
@@ -41,7 +41,7 @@ static void put_steps(const struct timeline *l, const struct split_rank *r)
 		if (s->number != SPLIT_NO_NUMBER)
 			snprintf(name, sizeof(name), "ProfilerStep#%llu",
 				 (unsigned long long)s->number);
-		chrome_complete(l->trace, ts(l, s->start_ns), (int64_t)(s->end_ns - s->start_ns),
+		chrome_complete(l->trace, to_us(l, s->start_ns), (int64_t)(s->end_ns - s->start_ns),
 				l->pid, TID_STEPS, "user_annotation", name, NULL, 0);
 	}
 }
@@ -58,7 +58,7 @@ static void put_calls(const struct timeline *l, const struct trace_state *t,
 		const struct chrome_arg from = {
 			.key = "caller line", .type = CHROME_INT, .i = c->caller_line};
 
-		chrome_complete(l->trace, ts(l, c->start_ns), (int64_t)(c->end_ns - c->start_ns),
+		chrome_complete(l->trace, to_us(l, c->start_ns), (int64_t)(c->end_ns - c->start_ns),
 				l->pid, c->tid, "python_function", c->text, &from,
 				c->caller_line > 0);
 	}
@@ -69,7 +69,7 @@ static void put_counter(const struct timeline *l, uint64_t ns, const char *name,
 {
 	const struct chrome_arg arg = {.key = key, .type = CHROME_FLOAT, .f = value};
 
-	chrome_counter(l->trace, ts(l, ns), l->pid, name, NULL, &arg, 1);
+	chrome_counter(l->trace, to_us(l, ns), l->pid, name, NULL, &arg, 1);
 }
 
 static void put_memory(const struct timeline *l, const struct trace_state *t)
@@ -91,7 +91,7 @@ static void put_memory(const struct timeline *l, const struct trace_state *t)
 
 /* --- the host --- */
 
-static double grown(uint64_t now, uint64_t before)
+static double growth_of(uint64_t now, uint64_t before)
 {
 	return now > before ? (double)(now - before) : 0;
 }
@@ -99,18 +99,19 @@ static double grown(uint64_t now, uint64_t before)
 static void put_load(const struct timeline *host, const struct timeline *own,
 		     const struct trace_sample *a, const struct trace_sample *b)
 {
-	double s = grown(b->ns, a->ns) / 1e9;
+	double s = growth_of(b->ns, a->ns) / 1e9;
 	double ticks = (double)sysconf(_SC_CLK_TCK);
 
 	if (b->cpu_all > a->cpu_all)
 		put_counter(host, b->ns, "cpu busy", "percent",
-			    100 * grown(b->cpu_busy, a->cpu_busy) / grown(b->cpu_all, a->cpu_all));
+			    100 * growth_of(b->cpu_busy, a->cpu_busy) /
+				    growth_of(b->cpu_all, a->cpu_all));
 	if (b->own_cpu && ticks > 0)
 		put_counter(own, b->ns, "cpu", "percent of one",
-			    100 * grown(b->own_cpu, a->own_cpu) / ticks / s);
+			    100 * growth_of(b->own_cpu, a->own_cpu) / ticks / s);
 	if (b->mem_total)
 		put_counter(host, b->ns, "memory used", "bytes",
-			    grown(b->mem_total, b->mem_available));
+			    growth_of(b->mem_total, b->mem_available));
 	if (b->own_rss)
 		put_counter(own, b->ns, "resident memory", "bytes", (double)b->own_rss);
 }
@@ -139,8 +140,8 @@ static void put_traffic(const struct timeline *host, const struct timeline *own,
 
 		if (what & rates[i].what)
 			put_counter(rates[i].own ? own : host, b->ns, rates[i].name, "bytes per s",
-				    grown(*(const uint64_t *)now, *(const uint64_t *)before) /
-					    (grown(b->ns, a->ns) / 1e9));
+				    growth_of(*(const uint64_t *)now, *(const uint64_t *)before) /
+					    (growth_of(b->ns, a->ns) / 1e9));
 	}
 }
 

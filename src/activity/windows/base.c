@@ -94,7 +94,7 @@ static struct kept_process *process_of(struct base *b, uint32_t proc)
 	return p;
 }
 
-static void keep(struct buf *to, const void *bytes, size_t n)
+static void keep_bytes(struct buf *to, const void *bytes, size_t n)
 {
 	if (to->len + n <= MAX_BYTES)
 		buf_add(to, bytes, n);
@@ -129,8 +129,8 @@ static struct kept_window *add_window(struct kept_process *p, uint64_t id)
 static void keep_request(struct kept_process *p, struct kept_window *w, const struct rec *r)
 {
 	if (w) {
-		keep(&w->records, p->pieces.data, p->pieces.len);
-		keep(&w->records, r, r->size);
+		keep_bytes(&w->records, p->pieces.data, p->pieces.len);
+		keep_bytes(&w->records, r, r->size);
 	}
 	buf_clear(&p->pieces);
 }
@@ -143,10 +143,10 @@ static void on_monitor(struct kept_process *p, const struct rec_monitor *r)
 		w = w->next;
 	switch (r->kind) {
 	case MONITOR_REQUEST:
-		keep(&p->pieces, r, r->head.size);
+		keep_bytes(&p->pieces, r, r->head.size);
 		break;
 	case MONITOR_GROUPS:
-		keep(&p->groups, r, r->head.size);
+		keep_bytes(&p->groups, r, r->head.size);
 		break;
 	case MONITOR_START:
 		keep_request(p, add_window(p, r->window), &r->head);

@@ -50,7 +50,7 @@ static void close_activities(void *state)
 	free(s);
 }
 
-static void tick(void *state, uint64_t now_ns)
+static void tick_windows(void *state, uint64_t now_ns)
 {
 	struct state *s = state;
 
@@ -63,7 +63,7 @@ static bool is_tracing(void *state)
 	return activities_are_tracing(((struct state *)state)->activities);
 }
 
-static void flush(void *state)
+static void flush_windows(void *state)
 {
 	activities_flush(((struct state *)state)->activities);
 }
@@ -113,7 +113,7 @@ static json_t *shares_json(const struct record_totals *t)
 	return json_null();
 }
 
-static void summarize(const struct state *s, const struct record_totals *t)
+static void answer_activities(const struct state *s, const struct record_totals *t)
 {
 	json_t *o = json_object();
 
@@ -123,7 +123,7 @@ static void summarize(const struct state *s, const struct record_totals *t)
 	session_answer(s->dir, o);
 }
 
-static void report(void *state, const struct consumer_report *now)
+static void report_activities(void *state, const struct consumer_report *now)
 {
 	const struct record_totals *t = record_totals();
 	struct state *s = state;
@@ -133,7 +133,7 @@ static void report(void *state, const struct consumer_report *now)
 	    now->removed)
 		return;
 	s->said = t->activities + 1;
-	summarize(s, t);
+	answer_activities(s, t);
 	if (!t->activities && !now->running)
 		buf_addf(&text, "sonde record: no work of a device was reported%s.\n",
 			 t->windows ? "" : ": no process has used one with MSPTI or CUPTI");
@@ -152,9 +152,9 @@ const struct consumer_ops activity_consumer = {
 	.stream = &activities_stream,
 	.open = open_activities,
 	.close = close_activities,
-	.tick = tick,
+	.tick = tick_windows,
 	.is_urgent = is_tracing,
-	.flush = flush,
+	.flush = flush_windows,
 	.is_flushing = is_writing,
-	.report = report,
+	.report = report_activities,
 };

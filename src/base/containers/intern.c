@@ -24,7 +24,7 @@ static char *slab;
 static size_t slab_left;
 
 /* Room for one entry; a large one has a block for itself, and the slab in use goes on. */
-static void *room(size_t size)
+static void *take_room(size_t size)
 {
 	if (size > SLAB_BYTES / 4)
 		return xmalloc(size);
@@ -40,7 +40,7 @@ static void *room(size_t size)
 
 static struct entry *entry_new(const char *text, size_t len, uint64_t hash)
 {
-	struct entry *e = room((sizeof(*e) + len + 1 + 7) & ~(size_t)7);
+	struct entry *e = take_room((sizeof(*e) + len + 1 + 7) & ~(size_t)7);
 
 	e->hash = hash;
 	e->len = len;

@@ -159,7 +159,7 @@ void *omap_put(struct omap *m, uint64_t key, void *value)
 }
 
 /* Takes empty nodes off the path, and levels off the top while the root has one child. */
-static void shrink(struct omap *m, struct path *p)
+static void shrink_tree(struct omap *m, struct path *p)
 {
 	for (unsigned d = m->height; d > 0 && p->node[d]->n == 0; d--) {
 		free(p->node[d]);
@@ -195,7 +195,7 @@ void *omap_remove(struct omap *m, uint64_t key)
 	node_delete(nd, i - 1);
 	m->count--;
 	if (nd->n == 0 && m->height)
-		shrink(m, &p);
+		shrink_tree(m, &p);
 	return value;
 }
 

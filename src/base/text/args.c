@@ -116,7 +116,7 @@ static int set_choice(struct args *a, const struct opt *opt, const char *value, 
 }
 
 /* The words that mean yes and no; -EINVAL for any other. */
-static int truth(const char *word)
+static int parse_bool(const char *word)
 {
 	static const char *const yes[] = {"true", "t", "yes", "y", "1"};
 	static const char *const no[] = {"false", "f", "no", "n", "0"};
@@ -133,7 +133,7 @@ static int truth(const char *word)
 /* The number that a switch gets: 0 no, 1 yes, 2 auto where there is such a thing. */
 static int switch_value(const struct opt *opt, const char *word)
 {
-	return opt->kind == OPT_SWITCH && !strcasecmp(word, "auto") ? 2 : truth(word);
+	return opt->kind == OPT_SWITCH && !strcasecmp(word, "auto") ? 2 : parse_bool(word);
 }
 
 static int set_switch(struct args *a, const struct opt *opt, const char *value, struct err *err)

@@ -28,7 +28,7 @@ static unsigned columns_of(const char *text, size_t len)
 	return columns;
 }
 
-static void spaces(struct buf *out, unsigned n)
+static void add_spaces(struct buf *out, unsigned n)
 {
 	memset(buf_room(out, n), ' ', n);
 	out->len += n;
@@ -43,7 +43,7 @@ void args_wrap(struct buf *out, const char *text, unsigned col, unsigned indent,
 
 		if (!fresh && col + 1 + columns_of(text, len) > width) {
 			buf_add_char(out, '\n');
-			spaces(out, indent);
+			add_spaces(out, indent);
 			col = indent;
 			fresh = true;
 		}
@@ -59,7 +59,7 @@ void args_wrap(struct buf *out, const char *text, unsigned col, unsigned indent,
 		if (*text == '\n') {
 			buf_add_char(out, '\n');
 			if (text[1] && text[1] != '\n')
-				spaces(out, indent);
+				add_spaces(out, indent);
 			col = indent;
 			fresh = true;
 		}
@@ -73,7 +73,7 @@ static void help_option(const struct opt *o, unsigned width, struct buf *out)
 	struct buf text = {0};
 	size_t start = out->len;
 
-	spaces(out, o->letters[0] ? 2 : 6);
+	add_spaces(out, o->letters[0] ? 2 : 6);
 	for (const char *l = o->letters; *l; l++)
 		buf_addf(out, "-%c, ", *l);
 	buf_addf(out, "--%s", o->name);
@@ -84,7 +84,7 @@ static void help_option(const struct opt *o, unsigned width, struct buf *out)
 		buf_add_char(out, '\n');
 		col = 0;
 	}
-	spaces(out, HELP_COLUMN - col);
+	add_spaces(out, HELP_COLUMN - col);
 	buf_add_str(&text, o->help);
 	if (o->default_text)
 		buf_addf(&text, " [default:%c%s]", NO_BREAK, o->default_text);
@@ -100,7 +100,7 @@ static void help_text(const char *text, unsigned width, struct buf *out)
 		size_t len = end ? (size_t)(end - text) : strlen(text);
 		char *part = xstrndup(text, len);
 
-		spaces(out, 2);
+		add_spaces(out, 2);
 		if (part[0] == ' ')
 			buf_addf(out, "%s\n", part + 2);
 		else

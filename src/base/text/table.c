@@ -82,7 +82,7 @@ static void add_cut(struct buf *out, struct buf *line, unsigned width)
 	buf_clear(line);
 }
 
-static void pad(struct buf *out, size_t n)
+static void add_padding(struct buf *out, size_t n)
 {
 	while (n--)
 		buf_add_char(out, ' ');
@@ -93,7 +93,7 @@ static bool is_number(const struct table *t, size_t column)
 	return t->text_columns ? column >= t->text_columns : t->titles[column][0] == '>';
 }
 
-static const char *title(const struct table *t, size_t column)
+static const char *title_of(const struct table *t, size_t column)
 {
 	return t->titles[column] + (t->titles[column][0] == '>');
 }
@@ -111,7 +111,7 @@ static size_t line_width(const size_t *wide, size_t columns, unsigned hidden, un
 static unsigned column_bit(const struct table *t, const char *name)
 {
 	for (size_t i = 0; t->titles[i]; i++)
-		if (!strcmp(title(t, i), name))
+		if (!strcmp(title_of(t, i), name))
 			return 1u << i;
 	return 0;
 }
@@ -137,9 +137,9 @@ static void add_cell(const struct table *t, size_t column, const char *text, siz
 {
 	size_t blanks = wide - length(text);
 
-	pad(line, is_number(t, column) ? blanks : 0);
+	add_padding(line, is_number(t, column) ? blanks : 0);
 	buf_add_str(line, text);
-	pad(line, (is_number(t, column) ? 0 : blanks) + GAP);
+	add_padding(line, (is_number(t, column) ? 0 : blanks) + GAP);
 }
 
 void table_print(const struct table *t, unsigned width, struct buf *out)
@@ -150,17 +150,17 @@ void table_print(const struct table *t, unsigned width, struct buf *out)
 	while (!t->columns && t->titles[columns])
 		columns++;
 	for (size_t i = 0; i < t->n + columns; i++) {
-		size_t len = length(i < columns ? title(t, i) : t->cells[i - columns]);
+		size_t len = length(i < columns ? title_of(t, i) : t->cells[i - columns]);
 
 		wide[i % columns] = len > wide[i % columns] ? len : wide[i % columns];
 	}
 	unsigned hidden = make_room(t, wide, columns, width);
 	for (size_t i = 0; i < t->n + columns; i++) {
 		size_t column = i % columns;
-		const char *text = i < columns ? title(t, column) : t->cells[i - columns];
+		const char *text = i < columns ? title_of(t, column) : t->cells[i - columns];
 
 		if (!column)
-			pad(&line, t->indent);
+			add_padding(&line, t->indent);
 		if (!(hidden >> column & 1))
 			add_cell(t, column, text, wide[column], &line);
 		if (column + 1 < columns && i + 1 < t->n + columns)

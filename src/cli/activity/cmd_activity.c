@@ -200,7 +200,7 @@ struct exporting {
 	struct converted done;
 };
 
-static int convert(void *arg, const char *output, struct err *err)
+static int convert_files(void *arg, const char *output, struct err *err)
 {
 	struct exporting *e = arg;
 
@@ -248,9 +248,9 @@ static int export_to(const struct command *cmd, const struct activity_paths *p,
 				       "%s is no text and cannot be printed: give --output a name "
 				       "('./-' for a file that is called so)",
 				       formats[o->format]);
-		r = export_to_stdout(convert, &e, err);
+		r = export_to_stdout(convert_files, &e, err);
 	} else {
-		r = convert(&e, o->output, err);
+		r = convert_files(&e, o->output, err);
 		if (r == 0)
 			describe_written(cmd, &e.done, o->output,
 					 e.done.processes > 1 && is_of_one_process(o->format));
@@ -308,8 +308,8 @@ static void add_advice(struct split_job *j, const struct args *a)
 	buf_release(&line);
 }
 
-static int summarize(const struct command *cmd, const struct args *a,
-		     const struct summary_options *o)
+static int summarize_trace(const struct command *cmd, const struct args *a,
+			   const struct summary_options *o)
 {
 	struct split_job job = {0};
 	struct buf text = {0};
@@ -346,7 +346,7 @@ static int activity_summary_run(const struct command *cmd, int argc, char **argv
 
 	int status = command_parse(cmd, &a, argc, argv);
 	if (status < 0)
-		status = summarize(cmd, &a, &o);
+		status = summarize_trace(cmd, &a, &o);
 	args_release(&a);
 	return status;
 }

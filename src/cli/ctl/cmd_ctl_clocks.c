@@ -78,8 +78,8 @@ static int add_to_file(const char *path, struct clock_trips *t, size_t *kept, st
 }
 
 /* At the beginning, each minute, and at the end. */
-static int measure(struct ctl *c, const struct clocks_options *o, struct clock_trips *t,
-		   struct client_answer *last, struct err *err)
+static int measure_clocks(struct ctl *c, const struct clocks_options *o, struct clock_trips *t,
+			  struct client_answer *last, struct err *err)
 {
 	uint64_t end = clock_mono_ns() + (uint64_t)o->duration_s * 1000000000u, next;
 	size_t kept = 0;
@@ -197,7 +197,7 @@ static int run_clocks(struct ctl *c, void *options)
 	struct err err = {0};
 	int status;
 
-	if (measure(c, o, &trips, last, &err) < 0) {
+	if (measure_clocks(c, o, &trips, last, &err) < 0) {
 		status = ctl_fail(c, &err, EXIT_FAILED);
 	} else {
 		for (size_t i = 0; i < c->hosts.n; i++)

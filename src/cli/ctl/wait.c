@@ -3,7 +3,7 @@
 #include "cli/ctl/request.h"
 #include "cli/ctl/values.h"
 
-static const char *describe(const struct wait *w, const struct wait_process *p)
+static const char *describe_process(const struct wait *w, const struct wait_process *p)
 {
 	static const char *const done[] = {[WAIT_FILES] = "the trace is over",
 					   [WAIT_MONITOR_ON] = "the monitor is on",
@@ -20,7 +20,7 @@ static const char *describe(const struct wait *w, const struct wait_process *p)
 static void add_process(const struct ctl *c, const struct wait *w, size_t host,
 			const struct wait_process *p, struct buf *out)
 {
-	const char *words = describe(w, p);
+	const char *words = describe_process(w, p);
 
 	buf_addf(out, "Process %lld", (long long)p->pid);
 	if (c->hosts.n > 1)
@@ -56,10 +56,11 @@ void ctl_wait_add_json(const struct wait *w, size_t host, json_t *row)
 		bool good = p->state == WAIT_DONE;
 
 		json_array_append_new(
-			list, json_pack("{s:I,s:s,s:o,s:o}", "pid", (json_int_t)p->pid, "state",
-					wait_state_names[p->state], "path",
-					good && p->words ? json_string(p->words) : json_null(),
-					"why", good ? json_null() : json_string(describe(w, p))));
+			list,
+			json_pack("{s:I,s:s,s:o,s:o}", "pid", (json_int_t)p->pid, "state",
+				  wait_state_names[p->state], "path",
+				  good && p->words ? json_string(p->words) : json_null(), "why",
+				  good ? json_null() : json_string(describe_process(w, p))));
 	}
 	json_object_set_new(row, "wait", list);
 }

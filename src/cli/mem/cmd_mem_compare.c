@@ -73,7 +73,7 @@ static int compare_groups(const struct command *cmd, const struct compare_option
 	return compare_by_run(cmd, &job);
 }
 
-static int choose(const struct compare_options *o, struct compare_job *job, struct err *err)
+static int choose_runs(const struct compare_options *o, struct compare_job *job, struct err *err)
 {
 	unsigned pid[2];
 	int r = parse_pids(o->pids, pid, err);
@@ -109,7 +109,7 @@ static int mem_compare_run(const struct command *cmd, int argc, char **argv)
 
 		if (o.groups.by != GROUPS_BY_OWNER)
 			status = compare_groups(cmd, &o, a.words);
-		else if (choose(&o, &job, &err) < 0)
+		else if (choose_runs(&o, &job, &err) < 0)
 			status = command_fail(cmd, &err, EXIT_USAGE);
 		else
 			status = compare_run(cmd, &job);

@@ -170,7 +170,7 @@ static void add_text(struct live_run *r, struct live_display *display, struct bu
 	add_table(r, display, out);
 }
 
-static int show(struct live_run *r)
+static int show_screen(struct live_run *r)
 {
 	struct live_display display = display_of(r);
 	struct buf out = {0};
@@ -261,12 +261,12 @@ static bool wait_for_keys(struct live_run *r, uint64_t until_ns, int *status)
 		if (!key && clock_mono_ns() >= until_ns)
 			return true;
 		if (r->screen)
-			*status = show(r);
+			*status = show_screen(r);
 	}
 	return false;
 }
 
-static int follow(struct live_run *r)
+static int follow_recording(struct live_run *r)
 {
 	const uint64_t interval_ns = r->o->interval_s * 1000000000ull;
 	int status = read_more(r);
@@ -275,7 +275,8 @@ static int follow(struct live_run *r)
 		bool done = !r->more && (r->o->once || live_state(r->live) != LIVE_RUNNING);
 
 		if (done || (r->screen ? !r->list.paused : !r->more))
-			status = status == EXIT_DONE && (!done || r->screen) ? show(r) : status;
+			status = status == EXIT_DONE && (!done || r->screen) ? show_screen(r)
+									     : status;
 		if (done || status != EXIT_DONE)
 			break;
 		if (!wait_for_keys(r, r->more ? 0 : clock_mono_ns() + interval_ns, &status))
@@ -308,7 +309,7 @@ static int run_live(const struct command *cmd, const struct live_options *o, con
 			log_open("/dev/null", NULL);
 		screen_enter(true);
 	}
-	int status = follow(&r);
+	int status = follow_recording(&r);
 	if (r.screen) {
 		screen_leave();
 		log_close();
@@ -318,7 +319,7 @@ static int run_live(const struct command *cmd, const struct live_options *o, con
 	r.list.help = false;
 	if (status == EXIT_DONE && (!screen_must_end() || r.o->once) &&
 	    (r.o->once || live_state(r.live) != LIVE_RUNNING))
-		status = show(&r);
+		status = show_screen(&r);
 	live_free(r.live);
 	return status;
 }

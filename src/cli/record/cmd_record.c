@@ -112,7 +112,7 @@ static int run_program(struct launch *l)
 	return command_fail(l->cmd, &err, r == -ENOENT ? EXIT_NOT_FOUND : EXIT_NOT_EXECUTABLE);
 }
 
-static int run(struct launch *l)
+static int run_record(struct launch *l)
 {
 	struct err err = {0};
 
@@ -142,7 +142,7 @@ static int record_run(const struct command *cmd, int argc, char **argv)
 		status = command_fail(cmd, &err, EXIT_FAILED);
 	} else {
 		status = command_parse(cmd, &l->args, argc, argv);
-		status = status < 0 ? run(l) : status;
+		status = status < 0 ? run_record(l) : status;
 	}
 	monitor_environment_release(&l->env);
 	args_release(&l->args);

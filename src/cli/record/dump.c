@@ -50,7 +50,7 @@ static int find_recording(const char *word, const char *output, struct buf *out,
 }
 
 /* Waits until it is there. */
-static int ask(const char *dir, struct err *err)
+static int request_copy(const char *dir, struct err *err)
 {
 	const struct timespec step = {0, 10000000};
 	struct control_page *page;
@@ -119,7 +119,7 @@ int record_dump(const struct command *cmd, struct args *a, const char *output)
 	}
 	int r = find_recording(a->nwords ? a->words[0] : NULL, output, &dir, &err);
 	if (r == 0)
-		r = ask(buf_str(&dir), &err);
+		r = request_copy(buf_str(&dir), &err);
 	if (r < 0) {
 		status = command_fail(cmd, &err, EXIT_FAILED);
 	} else {

@@ -166,7 +166,7 @@ static void add_help(struct buf *out)
 		 screen_list_help);
 }
 
-static int show(struct live_run *r)
+static int show_screen(struct live_run *r)
 {
 	unsigned rows, width = terminal_columns(STDOUT_FILENO, &rows);
 	struct stack_live_table t;
@@ -215,7 +215,7 @@ static int take_key(struct live_run *r, int key)
 	else if (did == SCREEN_IGNORED && key == 'r')
 		r->view.moments.running = !r->view.moments.running;
 	r->quit = did == SCREEN_QUIT;
-	return r->quit ? EXIT_DONE : show(r);
+	return r->quit ? EXIT_DONE : show_screen(r);
 }
 
 /* Until then, or until a key has asked for the end. */
@@ -230,7 +230,7 @@ static int wait_until_ns(struct live_run *r, uint64_t until_ns)
 		if (key)
 			status = take_key(r, key);
 		else if (r->screen && clock_mono_ns() < until_ns)
-			status = show(r); /* of another size */
+			status = show_screen(r); /* of another size */
 	}
 	return status;
 }
@@ -243,7 +243,7 @@ static bool is_over(const struct live_run *r, uint64_t end_ns)
 	       (!targets_open(t) && !targets_waiting(t));
 }
 
-static int sample(struct live_run *r)
+static int sample_round(struct live_run *r)
 {
 	const struct live_options *o = r->o;
 	uint64_t next_ns = clock_mono_ns(), interval_ns = next_ns + o->every_ns;
@@ -259,7 +259,7 @@ static int sample(struct live_run *r)
 		uint64_t now_ns = clock_mono_ns();
 		if (now_ns >= interval_ns && !r->list.paused) {
 			stack_live_end_interval(r->live, now_ns);
-			status = show(r);
+			status = show_screen(r);
 			shown = true;
 			interval_ns = now_ns + o->every_ns;
 		}
@@ -272,7 +272,7 @@ static int sample(struct live_run *r)
 	if (status == EXIT_DONE && !shown && !screen_must_end() && !r->quit) {
 		stack_live_end_interval(r->live, clock_mono_ns());
 		if (!r->screen)
-			status = show(r);
+			status = show_screen(r);
 	}
 	return status;
 }
@@ -301,13 +301,13 @@ static int run_live(const struct command *cmd, const struct live_options *o)
 		r.screen = screen;
 		if (screen)
 			screen_enter(true);
-		status = sample(&r);
+		status = sample_round(&r);
 		if (screen)
 			screen_leave();
 		/* what was seen last stays when the processes have ended */
 		r.screen = false;
 		if (screen && status == EXIT_DONE && !r.quit && !screen_must_end())
-			status = show(&r);
+			status = show_screen(&r);
 		stack_live_free(r.live);
 	}
 	snap_sampler_release(&r.sampler);

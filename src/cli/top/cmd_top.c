@@ -157,7 +157,7 @@ static void add_heading(const struct top_run *t, const struct top_model *m,
 }
 
 /* What is shown while it is paused: the answers of that moment. */
-static void freeze(struct top_run *t)
+static void freeze_screen(struct top_run *t)
 {
 	size_t n = t->c->hosts.n;
 	const struct top_model *now = t->m;
@@ -177,7 +177,7 @@ static void freeze(struct top_run *t)
 	m->was_known = now->was_known;
 }
 
-static void unfreeze(struct top_run *t)
+static void unfreeze_screen(struct top_run *t)
 {
 	if (!t->frozen.answers)
 		return;
@@ -280,9 +280,9 @@ static bool wait_for_key(void *arg, uint64_t until_ns)
 		if (!t->m)
 			continue;
 		if (t->view.paused && !t->frozen.answers)
-			freeze(t);
+			freeze_screen(t);
 		else if (!t->view.paused)
-			unfreeze(t);
+			unfreeze_screen(t);
 		if (!draw_screen(t))
 			return false;
 	}
@@ -370,7 +370,7 @@ static int show_top(struct ctl *c, const struct top_options *o)
 		status = command_fail(c->cmd, &err, EXIT_FAILED);
 	if (f.answers)
 		status = report_failures(c, &f, status);
-	unfreeze(&t);
+	unfreeze_screen(&t);
 	top_follow_end(&f);
 	json_decref(f.o.pids);
 	return status;

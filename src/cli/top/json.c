@@ -6,7 +6,7 @@
 
 #include <stdlib.h>
 
-static json_t *optional(double v)
+static json_t *number_or_null(double v)
 {
 	return v > 0 ? json_real(v) : json_null();
 }
@@ -25,11 +25,11 @@ static json_t *kernel_json(const struct top_model *m, const struct top_line *l)
 	json_t *time_share =
 		l->on_device && m->time_ns > 0 ? json_real(top_line_share(m, l)) : json_null();
 
-	return json_pack("{s:s,s:s,s:o,s:o,s:I,s:f,s:f,s:o,s:o,s:i}", "kind", l->kind, "name",
-			 l->name, "share", share, "time_share", time_share, "calls",
-			 (json_int_t)l->calls, "total_ns", l->total_ns, "mean_ns",
-			 l->calls > 0 ? l->total_ns / l->calls : 0, "p99_ns", optional(l->p99_ns),
-			 "change", change, "processes", (int)l->processes);
+	return json_pack(
+		"{s:s,s:s,s:o,s:o,s:I,s:f,s:f,s:o,s:o,s:i}", "kind", l->kind, "name", l->name,
+		"share", share, "time_share", time_share, "calls", (json_int_t)l->calls, "total_ns",
+		l->total_ns, "mean_ns", l->calls > 0 ? l->total_ns / l->calls : 0, "p99_ns",
+		number_or_null(l->p99_ns), "change", change, "processes", (int)l->processes);
 }
 
 static void put_losses(const double *losses, json_t *o)
@@ -47,7 +47,7 @@ static json_t *rank_json(const struct ctl *c, const struct top_process *p)
 		known_part(p->has_kernel || p->has_comm || p->has_copy, p->busy), "kernels",
 		known_part(p->has_kernel, p->kernel), "communication",
 		known_part(p->has_comm, p->comm), "copies", known_part(p->has_copy, p->copy),
-		"told_late", p->reported_late, "step_ns", optional(p->step_ns), "from",
+		"told_late", p->reported_late, "step_ns", number_or_null(p->step_ns), "from",
 		(json_int_t)p->from_ns, "to", (json_int_t)p->to_ns, "interval_s", p->interval_s,
 		"age_s", p->age_s, "late", p->late);
 
@@ -60,10 +60,10 @@ static json_t *slowest_json(const struct top_model *m)
 	if (m->slowest.by == TOPLIST_SLOW_NONE)
 		return json_null();
 	const struct top_process *p = &m->processes[m->slowest.at];
-	return json_pack("{s:I,s:I,s:s,s:f,s:o}", "rank", (json_int_t)p->rank, "pid",
-			 (json_int_t)p->pid, "by",
-			 m->slowest.by == TOPLIST_SLOW_STEPS ? "steps" : "waiting", "ratio",
-			 m->slowest.ratio, "behind_ns", optional((double)m->slowest.behind_ns));
+	return json_pack(
+		"{s:I,s:I,s:s,s:f,s:o}", "rank", (json_int_t)p->rank, "pid", (json_int_t)p->pid,
+		"by", m->slowest.by == TOPLIST_SLOW_STEPS ? "steps" : "waiting", "ratio",
+		m->slowest.ratio, "behind_ns", number_or_null((double)m->slowest.behind_ns));
 }
 
 static json_t *hosts_json(const struct ctl *c, const struct client_answer *answers)

@@ -156,7 +156,7 @@ static size_t lines_in(const struct buf *b)
 	return n;
 }
 
-static size_t least(size_t a, size_t b)
+static size_t smaller_of(size_t a, size_t b)
 {
 	return a < b ? a : b;
 }
@@ -170,13 +170,13 @@ static void share_room(const struct top_display *d, const struct buf *above, str
 	size_t used = lines_in(above) + (two ? 2 : 1) * HEAD;
 	size_t room = d->rows > used ? d->rows - used : 0;
 
-	kernels->shown = least(kernels->n, d->lines);
-	ranks->shown = least(ranks->n, RANKS);
+	kernels->shown = smaller_of(kernels->n, d->lines);
+	ranks->shown = smaller_of(ranks->n, RANKS);
 	if (!d->rows ||
 	    kernels->shown + ranks->shown + REST * (kernels->shown < kernels->n) <= room)
 		return;
-	size_t few = least(kernels->shown, FEW_LINES), wanted = ranks->shown + REST;
-	kernels->shown = least(kernels->shown, room > wanted + few ? room - wanted : few);
+	size_t few = smaller_of(kernels->shown, FEW_LINES), wanted = ranks->shown + REST;
+	kernels->shown = smaller_of(kernels->shown, room > wanted + few ? room - wanted : few);
 	while (two && kernels->shown && kernels->shown + FEW_RANKS + 2 * REST > room)
 		kernels->shown--;
 	if (two && !kernels->shown) { /* not even its head */
@@ -191,7 +191,7 @@ static void share_room(const struct top_display *d, const struct buf *above, str
 /* From where somebody has scrolled to, but not beyond the end. */
 static void place_window(struct window *w, struct top_view *v, enum top_table table)
 {
-	w->first = least(v->first[table], w->n - w->shown);
+	w->first = smaller_of(v->first[table], w->n - w->shown);
 	v->room[table] = w->shown;
 	w->pinned = SIZE_MAX;
 }
@@ -209,7 +209,7 @@ static void pin_slowest(const struct top_model *m, const struct top_view *v, str
 	w->pinned = m->slowest.at;
 	if (w->shown > 1)
 		w->shown--;
-	w->first = least(v->first[TOP_RANKS], w->n - w->shown);
+	w->first = smaller_of(v->first[TOP_RANKS], w->n - w->shown);
 }
 
 void top_text_tables(const struct top_model *m, const struct ctl *c, const struct top_display *d,

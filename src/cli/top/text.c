@@ -106,7 +106,7 @@ static void add_command(struct buf *s, const struct ctl *c, const char *words)
 	buf_add_str(s, words);
 }
 
-static const char *es(unsigned n)
+static const char *plural_es(unsigned n)
 {
 	return n == 1 ? "" : "es";
 }
@@ -126,7 +126,7 @@ static void describe_no_processes(const struct top_model *m, const struct ctl *c
 		return;
 	}
 	buf_addf(s, "%u process%s can be monitored, but none that was asked for is among them: '",
-		 m->registered, es(m->registered));
+		 m->registered, plural_es(m->registered));
 	add_command(s, c, "ps");
 	buf_add_str(s, "' shows which there are, for --pids and --job-id.");
 }
@@ -153,11 +153,12 @@ static void describe_no_monitor(const struct top_model *m, const struct ctl *c, 
 		return;
 	}
 	if (m->starting && !m->tracing) {
-		buf_addf(s, "Starting the monitor in %u process%s …", m->known, es(m->known));
+		buf_addf(s, "Starting the monitor in %u process%s …", m->known,
+			 plural_es(m->known));
 		return;
 	}
 	buf_addf(s, "%u process%s can be monitored, and the monitor is off", m->known,
-		 es(m->known));
+		 plural_es(m->known));
 	if (!m->tracing) {
 		buf_add_char(s, '.');
 		return;

@@ -38,7 +38,7 @@ static bool is_idle(const struct bucket *b, uint64_t now_ns)
 }
 
 /* Adds the tokens of the time since the last call, whole ones, and keeps the rest of the time. */
-static void refill(struct bucket *b, uint64_t now_ns)
+static void refill_bucket(struct bucket *b, uint64_t now_ns)
 {
 	uint64_t passed = now_ns > b->filled_ns ? now_ns - b->filled_ns : 0;
 
@@ -54,7 +54,7 @@ static void refill(struct bucket *b, uint64_t now_ns)
 static bool has_token(struct bucket *b, uint64_t now_ns)
 {
 	if (!b->tokens)
-		refill(b, now_ns);
+		refill_bucket(b, now_ns);
 	return b->tokens;
 }
 

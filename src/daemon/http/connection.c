@@ -153,7 +153,7 @@ static void send_reply(struct http_conn *c, struct http_reply *r, bool with_body
 }
 
 /* A request that cannot be understood: where the next one begins is not known either. */
-static void refuse(struct http_conn *c, int status, const char *why)
+static void refuse_request(struct http_conn *c, int status, const char *why)
 {
 	struct http_reply r = {0};
 
@@ -166,7 +166,8 @@ static void refuse(struct http_conn *c, int status, const char *why)
 
 /* --- requests --- */
 
-static void answer(struct http_conn *c, const struct http_request *request, const char *body)
+static void answer_request(struct http_conn *c, const struct http_request *request,
+			   const char *body)
 {
 	struct daemon *d = c->server->d;
 	SSL *ssl = bufferevent_openssl_get_ssl(c->bev);
@@ -206,7 +207,7 @@ static bool take_request(struct http_conn *c)
 	size_t head_bytes = bytes ? http_head_length(bytes, peek) : 0;
 	if (!head_bytes) {
 		if (peek == HTTP_HEAD_MAX)
-			refuse(c, 431, "the head of the request is longer than 8192 bytes");
+			refuse_request(c, 431, "the head of the request is longer than 8192 bytes");
 		return false;
 	}
 	char *copy = xstrndup(bytes, head_bytes);
@@ -217,12 +218,12 @@ static bool take_request(struct http_conn *c)
 	}
 	bool whole = !status && len - head_bytes >= request.content_length;
 	if (status) {
-		refuse(c, status, why);
+		refuse_request(c, status, why);
 	} else if (whole) {
 		evbuffer_drain(in, head_bytes);
 		char *body = xcalloc(1, request.content_length + 1);
 		evbuffer_remove(in, body, request.content_length);
-		answer(c, &request, body);
+		answer_request(c, &request, body);
 		free(body);
 	} else if (request.expects_continue && len == head_bytes &&
 		   !evbuffer_get_length(bufferevent_get_output(c->bev))) {
@@ -255,7 +256,7 @@ static void on_read(struct bufferevent *bev, void *arg)
 
 /* The last reply has left. The peer must be able to read it: a socket that is closed while bytes of
  * the peer are unread destroys what was sent. */
-static void finish(struct http_conn *c)
+static void finish_connection(struct http_conn *c)
 {
 	if (bufferevent_openssl_get_ssl(c->bev))
 		SSL_shutdown(bufferevent_openssl_get_ssl(c->bev));
@@ -275,7 +276,7 @@ static void on_written(struct bufferevent *bev, void *arg)
 	if (c->state != WRITING || evbuffer_get_length(bufferevent_get_output(bev)))
 		return;
 	if (c->close_after) {
-		finish(c);
+		finish_connection(c);
 		return;
 	}
 	set_state(c, IDLE);

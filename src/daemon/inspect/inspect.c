@@ -331,7 +331,7 @@ json_t *inspect_state(const struct run *r, const char *key, json_t *answer, bool
 	return json_pack("{s:s, s:o, s:o}", "state", state, "why", why, key, answer);
 }
 
-static json_t *describe(const struct run *r, const char *key, bool commands)
+static json_t *describe_process(const struct run *r, const char *key, bool commands)
 {
 	json_t *answer = inspect_answer(r), *process;
 	size_t at;
@@ -378,7 +378,7 @@ json_t *inspect_memory(struct inspect *i, const struct access_grant *who, const 
 	if (!r)
 		return inspect_refuse(err.text);
 	r->asked_ns = clock_mono_ns();
-	return describe(r, "memory", o.command_line);
+	return describe_process(r, "memory", o.command_line);
 }
 
 /* "12,13": those of one user; -1 where they are not, or where there are too many. */
@@ -435,8 +435,8 @@ json_t *inspect_get_snapshot(struct inspect *i, const struct access_grant *who,
 	for (struct run *r = i ? i->runs : NULL; r; r = r->next)
 		if (r->kind == INSPECT_SNAPSHOT && r->id == (uint64_t)id &&
 		    access_covers(who, r->uid))
-			return describe(r, "snapshot",
-					r->commands &&
-						(!who || who->command_lines || who->uid == r->uid));
+			return describe_process(
+				r, "snapshot",
+				r->commands && (!who || who->command_lines || who->uid == r->uid));
 	return inspect_refuse("there is no such snapshot, or not any more");
 }

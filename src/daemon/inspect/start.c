@@ -33,7 +33,7 @@
 #define NICE 19
 #define NO_GROUP 65534
 
-static void limit(int what, rlim_t most)
+static void limit_resource(int what, rlim_t most)
 {
 	struct rlimit r = {most, most};
 
@@ -41,7 +41,7 @@ static void limit(int what, rlim_t most)
 }
 
 /* The system calls themselves: the C library's would look after threads that are not here. */
-static bool become(uid_t uid, gid_t gid)
+static bool become_user(uid_t uid, gid_t gid)
 {
 	if (geteuid() == uid && getegid() == gid && getuid() == uid)
 		return true;
@@ -104,14 +104,15 @@ run_as(const struct inspect_start *s, gid_t gid, const int fds[2], pid_t parent)
 	if (null < 0 || dup2(null, STDIN_FILENO) < 0 || dup2(fds[1], STDOUT_FILENO) < 0 ||
 	    dup2(fds[1], STDERR_FILENO) < 0 || syscall(SYS_close_range, 3u, ~0u, 0u) < 0)
 		_exit(125);
-	limit(RLIMIT_AS, MEMORY_BYTES);
-	limit(RLIMIT_NOFILE, FILES);
-	limit(RLIMIT_CORE, 0);
-	limit(RLIMIT_FSIZE, 0);
+	limit_resource(RLIMIT_AS, MEMORY_BYTES);
+	limit_resource(RLIMIT_NOFILE, FILES);
+	limit_resource(RLIMIT_CORE, 0);
+	limit_resource(RLIMIT_FSIZE, 0);
 	(void)setpriority(PRIO_PROCESS, 0, NICE);
 	(void)setsid();
-	if (chdir("/") < 0 || !become(s->uid, gid) || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ||
-	    !forbid_processes() || prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != parent)
+	if (chdir("/") < 0 || !become_user(s->uid, gid) ||
+	    prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || !forbid_processes() ||
+	    prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != parent)
 		_exit(125);
 	execve("/proc/self/exe", (char *const *)argv, (char *const *)environment);
 	_exit(126);

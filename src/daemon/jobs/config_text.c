@@ -47,7 +47,7 @@ bool config_is_true(const char *text, const char *key)
 }
 
 /* 0: there is none, or nothing that is a number. */
-static double number(const char *text, const char *key)
+static double parse_number(const char *text, const char *key)
 {
 	char digits[32];
 	size_t len;
@@ -68,13 +68,13 @@ int64_t config_monitor_ms(const char *text)
 
 	if (!runs || config_is_true(text, "NPU_MONITOR_STOP"))
 		return 0;
-	double seconds = number(text, "DURATION");
+	double seconds = parse_number(text, "DURATION");
 	return seconds > 0 && seconds < 1e9 ? (int64_t)(seconds * 1000) : 0;
 }
 
 int64_t config_trace_begins_ms(const char *text, int64_t now_ms)
 {
-	double start = number(text, "PROFILE_START_TIME") - (double)now_ms;
+	double start = parse_number(text, "PROFILE_START_TIME") - (double)now_ms;
 	size_t len;
 
 	if (config_value(text, "ACTIVITIES_ITERATIONS", &len))

@@ -10,7 +10,7 @@
 
 #define STOP_MS 30000 /* that a monitor takes to end, at most, once it is asked to */
 
-static int weight(int state)
+static int weight_of(int state)
 {
 	static const int weights[] = {[FABRIC_UNINITIALIZED + 1] = 0,
 				      [FABRIC_IDLE + 1] = 2,
@@ -22,7 +22,7 @@ static int weight(int state)
 
 /* Of two with the same state: who knows its step, which the process that polls for a job does not;
  * then who has reported last. */
-static bool leads(const struct jobs_process *p, const struct jobs_process *leader)
+static bool is_before(const struct jobs_process *p, const struct jobs_process *leader)
 {
 	bool known = p->current_step >= 0, leader_known = leader->current_step >= 0;
 
@@ -32,15 +32,15 @@ static bool leads(const struct jobs_process *p, const struct jobs_process *leade
 static void add_states(struct jobs_aggregate *a, const struct jobs_process *p, int trace,
 		       int monitor)
 {
-	int more = weight(trace) - weight(a->trace);
+	int more = weight_of(trace) - weight_of(a->trace);
 
-	if (weight(monitor) > weight(a->monitor))
+	if (weight_of(monitor) > weight_of(a->monitor))
 		a->monitor = monitor;
 	a->recorded |= monitor == FABRIC_RUNNING && jobs_guest_is_recorded(p->guest);
 	a->monitor_reported = a->monitor_reported || p->received & JOBS_RECEIVED_MONITOR;
 	if (!(p->received & JOBS_RECEIVED_TRACE))
 		return;
-	if (!a->leader || more > 0 || (more == 0 && leads(p, a->leader))) {
+	if (!a->leader || more > 0 || (more == 0 && is_before(p, a->leader))) {
 		a->leader = p;
 		a->trace = trace;
 	}

@@ -68,7 +68,7 @@ static const struct {
 #define KEYS (sizeof(keys) / sizeof(keys[0]))
 _Static_assert(KEYS < 62, "a bit for each, CAN_REPORTED and RECORDED");
 
-static uint64_t bit(size_t key)
+static uint64_t bit_of(size_t key)
 {
 	return UINT64_C(2) << key;
 }
@@ -169,7 +169,7 @@ static uint64_t read_keys(const char *text, size_t len)
 			n++;
 		for (size_t i = 0; i < KEYS && n; i++)
 			if (strlen(keys[i].key) == n && !memcmp(keys[i].key, text + at, n))
-				can |= bit(i);
+				can |= bit_of(i);
 		if (n == sizeof(FABRIC_RECORDED) - 1 && !memcmp(FABRIC_RECORDED, text + at, n))
 			can |= RECORDED;
 		at += n + 1;
@@ -249,18 +249,18 @@ void jobs_guest_unsupported(const struct jobs_guest *g, const char *config, uint
 		const char *dot = strchr(keys[i].key, '.'), *value;
 		size_t len;
 
-		if (g->can & bit(i))
+		if (g->can & bit_of(i))
 			continue;
 		if (dot) { /* the row of the key itself is above */
-			if (!(*set & bit(i - 1)) && has_item(config, keys[i].key, dot))
-				*set |= bit(i);
+			if (!(*set & bit_of(i - 1)) && has_item(config, keys[i].key, dot))
+				*set |= bit_of(i);
 			continue;
 		}
 		value = config_value(config, keys[i].key, &len);
 		if (!value)
 			continue;
 		if (!keys[i].usual || !is_default(value, len, keys[i].usual))
-			*set |= bit(i);
+			*set |= bit_of(i);
 	}
 }
 
@@ -269,7 +269,7 @@ json_t *jobs_unsupported_options(uint64_t set)
 	json_t *list = json_array();
 
 	for (size_t i = 0; i < KEYS; i++)
-		if (set & bit(i))
+		if (set & bit_of(i))
 			json_array_append_new(list, json_string(keys[i].option));
 	return list;
 }

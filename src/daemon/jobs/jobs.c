@@ -58,7 +58,7 @@ uint64_t jobs_count(struct hmap *m, uint64_t key, int64_t by)
 	return n;
 }
 
-static uint64_t mix(uint64_t h, uint64_t v)
+static uint64_t mix_hash(uint64_t h, uint64_t v)
 {
 	h ^= v + 0x9e3779b97f4a7c15u + (h << 6) + (h >> 2);
 	h *= 0xff51afd7ed558ccdu;
@@ -67,7 +67,7 @@ static uint64_t mix(uint64_t h, uint64_t v)
 
 uint64_t jobs_device_key(const struct jobs_process *p)
 {
-	return mix(mix(mix(1, (uint64_t)p->job_id), (uint32_t)p->device), p->uid);
+	return mix_hash(mix_hash(mix_hash(1, (uint64_t)p->job_id), (uint32_t)p->device), p->uid);
 }
 
 /* --- who may say what --- */
@@ -81,9 +81,10 @@ bool jobs_is_trusted(const struct jobs *j, uid_t uid)
 /* --- processes --- */
 
 /* A guest of ours and the framework in the same process are two. */
-static uint64_t identity(int64_t job_id, pid_t sender, int32_t pid, bool guest)
+static uint64_t identity_of(int64_t job_id, pid_t sender, int32_t pid, bool guest)
 {
-	return mix(mix(mix(guest ? 3 : 2, (uint64_t)job_id), (uint32_t)sender), (uint32_t)pid);
+	return mix_hash(mix_hash(mix_hash(guest ? 3 : 2, (uint64_t)job_id), (uint32_t)sender),
+			(uint32_t)pid);
 }
 
 static pid_t sender_of(const struct jobs_process *p)
@@ -94,7 +95,8 @@ static pid_t sender_of(const struct jobs_process *p)
 struct jobs_process *jobs_find(const struct jobs *j, pid_t sender, uid_t uid, int64_t job_id,
 			       int32_t pid, bool guest)
 {
-	struct jobs_process *p = hmap_get_ptr(&j->processes, identity(job_id, sender, pid, guest));
+	struct jobs_process *p =
+		hmap_get_ptr(&j->processes, identity_of(job_id, sender, pid, guest));
 
 	/* those that are not visible differ by their user alone */
 	while (p && (p->job_id != job_id || p->pid != pid || sender_of(p) != sender ||
@@ -105,7 +107,7 @@ struct jobs_process *jobs_find(const struct jobs *j, pid_t sender, uid_t uid, in
 
 static void link_process(struct jobs *j, struct jobs_process *p, pid_t sender)
 {
-	uint64_t key = identity(p->job_id, sender, p->pid, p->guest != NULL);
+	uint64_t key = identity_of(p->job_id, sender, p->pid, p->guest != NULL);
 
 	p->hash_next = hmap_get_ptr(&j->processes, key);
 	hmap_put_ptr(&j->processes, key, p);
@@ -122,7 +124,7 @@ static void link_process(struct jobs *j, struct jobs_process *p, pid_t sender)
 
 static void unlink_from_chain(struct jobs *j, const struct jobs_process *p)
 {
-	uint64_t key = identity(p->job_id, sender_of(p), p->pid, p->guest != NULL);
+	uint64_t key = identity_of(p->job_id, sender_of(p), p->pid, p->guest != NULL);
 	struct jobs_process *first = hmap_get_ptr(&j->processes, key);
 
 	if (first == p) {

@@ -56,34 +56,17 @@ static struct history_series *find_series(struct history *h, const struct sample
 	return *XPUSH(h->list, h->n, h->cap) = made;
 }
 
-static bool number_of(const struct metric *m, double *out)
-{
-	switch (m->type) {
-	case METRIC_INT:
-		*out = (double)m->i;
-		return true;
-	case METRIC_UINT:
-		*out = (double)m->u;
-		return true;
-	case METRIC_FLOAT:
-		*out = m->f;
-		return true;
-	default:
-		return false;
-	}
-}
-
 static bool find_number(const struct sample *s, const char *const *names, double *out)
 {
 	for (; *names; names++)
 		for (size_t i = 0; i < s->n; i++)
 			if (!s->metrics[i].instance && !strcmp(s->metrics[i].name, *names) &&
-			    number_of(&s->metrics[i], out))
+			    metric_number(&s->metrics[i], out))
 				return true;
 	return false;
 }
 
-static void keep(struct history *h, const struct sample *s, const char *name, double value)
+static void keep_value(struct history *h, const struct sample *s, const char *name, double value)
 {
 	struct history_series *series = find_series(h, s, name);
 
@@ -97,7 +80,7 @@ static void keep_all(struct history *h, const struct sample *s, const struct kep
 
 	for (size_t i = 0; i < n; i++)
 		if (find_number(s, kept[i].metrics, &value))
-			keep(h, s, kept[i].name, value);
+			keep_value(h, s, kept[i].name, value);
 }
 
 static bool is_left_out(const char *instance, const char *const *without)
@@ -118,13 +101,13 @@ static void keep_rates(struct history *h, const struct sample *s, double seconds
 			const struct metric *m = &s->metrics[k];
 
 			if (!m->instance || strcmp(m->name, rates[i].metric) ||
-			    is_left_out(m->instance, rates[i].without) || !number_of(m, &value))
+			    is_left_out(m->instance, rates[i].without) || !metric_number(m, &value))
 				continue;
 			sum += value;
 			any = true;
 		}
 		if (any)
-			keep(h, s, rates[i].name, sum / seconds);
+			keep_value(h, s, rates[i].name, sum / seconds);
 	}
 }
 

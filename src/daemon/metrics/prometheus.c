@@ -115,12 +115,12 @@ static void add_one(struct prom_text *e, enum prom_type type, const char *name, 
 		 &(struct prom_label){label, label_value}, label ? 1 : 0);
 }
 
-static void gauge(struct prom_text *e, const char *name, const char *help, double value)
+static void add_gauge(struct prom_text *e, const char *name, const char *help, double value)
 {
 	add_one(e, PROM_GAUGE, name, help, value, NULL, NULL);
 }
 
-static void counter(struct prom_text *e, const char *name, const char *help, uint64_t value)
+static void add_counter(struct prom_text *e, const char *name, const char *help, uint64_t value)
 {
 	add_one(e, PROM_COUNTER, name, help, (double)value, NULL, NULL);
 }
@@ -136,19 +136,20 @@ static void add_jobs(struct prom_text *e, const struct jobs *j)
 {
 	struct jobs_counts c = jobs_counts(j);
 
-	gauge(e, "sonde_processes", "Processes that are registered.", (double)c.processes);
-	gauge(e, "sonde_jobs", "Jobs that these processes belong to.", (double)c.jobs);
-	counter(e, "sonde_configs_delivered_total", "Configs handed to processes.", c.delivered);
-	counter(e, "sonde_processes_ended_total", "Processes forgotten because they ended.",
-		c.ended);
-	counter(e, "sonde_processes_silent_total", "Processes forgotten because they were silent.",
-		c.silent);
+	add_gauge(e, "sonde_processes", "Processes that are registered.", (double)c.processes);
+	add_gauge(e, "sonde_jobs", "Jobs that these processes belong to.", (double)c.jobs);
+	add_counter(e, "sonde_configs_delivered_total", "Configs handed to processes.",
+		    c.delivered);
+	add_counter(e, "sonde_processes_ended_total", "Processes forgotten because they ended.",
+		    c.ended);
+	add_counter(e, "sonde_processes_silent_total",
+		    "Processes forgotten because they were silent.", c.silent);
 	add_dropped(e, "limit_per_user", c.refused);
-	counter(e, "sonde_monitor_pauses_total",
-		"How often a monitor was asked to pause for a trace in the same process.",
-		c.pauses);
-	counter(e, "sonde_top_reports_total",
-		"Reports of what takes the time of devices that were accepted.", c.reports);
+	add_counter(e, "sonde_monitor_pauses_total",
+		    "How often a monitor was asked to pause for a trace in the same process.",
+		    c.pauses);
+	add_counter(e, "sonde_top_reports_total",
+		    "Reports of what takes the time of devices that were accepted.", c.reports);
 	jobs_add_top_metrics(j, e);
 }
 
@@ -175,10 +176,10 @@ static void add_rpc(struct prom_text *e, const struct rpc_server *s)
 	json_t *all = rpc_server_describe(s), *v;
 	const char *reason;
 
-	counter(e, "sonde_rpc_calls_total", "RPC calls answered.",
-		(uint64_t)json_number_value(json_object_get(all, "calls")));
-	gauge(e, "sonde_rpc_connections", "RPC connections that are open.",
-	      json_number_value(json_object_get(all, "connections")));
+	add_counter(e, "sonde_rpc_calls_total", "RPC calls answered.",
+		    (uint64_t)json_number_value(json_object_get(all, "calls")));
+	add_gauge(e, "sonde_rpc_connections", "RPC connections that are open.",
+		  json_number_value(json_object_get(all, "connections")));
 	json_object_foreach(json_object_get(all, "refused"), reason, v)
 		add_one(e, PROM_COUNTER, "sonde_rpc_refused_total",
 			"RPC connections closed without an answer.", json_number_value(v), "reason",
@@ -190,8 +191,9 @@ static void add_http(struct prom_text *e, const struct http_server *s)
 {
 	struct http_counts c = http_server_counts(s);
 
-	counter(e, "sonde_http_requests_total", "HTTP requests answered.", c.requests);
-	counter(e, "sonde_http_refused_total", "HTTP connections and requests refused.", c.refused);
+	add_counter(e, "sonde_http_requests_total", "HTTP requests answered.", c.requests);
+	add_counter(e, "sonde_http_refused_total", "HTTP connections and requests refused.",
+		    c.refused);
 }
 
 /* The end of its validity is text: "2027-01-31 12:00:00 UTC". */
@@ -202,9 +204,9 @@ static void add_tls(struct prom_text *e, const struct tls_server *t)
 	struct tm tm = {0};
 
 	if (until && strptime(until, "%Y-%m-%d %H:%M:%S", &tm))
-		gauge(e, "sonde_certificate_expiry_seconds",
-		      "Seconds until the certificate of the daemon expires.",
-		      difftime(timegm(&tm), time(NULL)));
+		add_gauge(e, "sonde_certificate_expiry_seconds",
+			  "Seconds until the certificate of the daemon expires.",
+			  difftime(timegm(&tm), time(NULL)));
 	json_decref(all);
 }
 
@@ -249,8 +251,8 @@ static void add_daemon(const struct metrics *m, struct prom_text *e)
 
 	add_one(e, PROM_GAUGE, "sonde_build_info", "Version of the daemon.", 1, "version",
 		SONDE_VERSION);
-	gauge(e, "sonde_start_time_seconds", "When the daemon started, in seconds since 1970.",
-	      (double)d->started_ns / 1e9);
+	add_gauge(e, "sonde_start_time_seconds", "When the daemon started, in seconds since 1970.",
+		  (double)d->started_ns / 1e9);
 	if (d->jobs)
 		add_jobs(e, d->jobs);
 	if (d->fabric)

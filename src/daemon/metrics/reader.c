@@ -51,7 +51,7 @@ static struct stored *take_all(struct reader *r, bool *out_ended)
 	return all;
 }
 
-static void unref(struct reader *r)
+static void unref_reader(struct reader *r)
 {
 	bool ended;
 
@@ -171,7 +171,7 @@ static void reader_main(void *arg)
 	r->ended = true;
 	pthread_mutex_unlock(&r->lock);
 	wake_loop(r);
-	unref(r);
+	unref_reader(r);
 }
 
 /* --- the loop --- */
@@ -276,7 +276,7 @@ void reader_free(struct reader *r)
 	r->stop = true;
 	pthread_cond_signal(&r->wake);
 	pthread_mutex_unlock(&r->lock);
-	unref(r);
+	unref_reader(r);
 }
 
 bool reader_pause(struct reader *r, bool paused)

@@ -164,7 +164,7 @@ static int listen_one(struct rpc_server *s, const struct addrinfo *ai, const cha
 	return 0;
 }
 
-static struct addrinfo *resolve(const char *host, struct err *err)
+static struct addrinfo *resolve_host(const char *host, struct err *err)
 {
 	struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE};
 	struct addrinfo *found = NULL;
@@ -191,7 +191,7 @@ static struct addrinfo *resolve(const char *host, struct err *err)
 /* Every address of a name. */
 static int listen_host(struct rpc_server *s, const char *host, bool dual, struct err *err)
 {
-	struct addrinfo *found = resolve(host, err);
+	struct addrinfo *found = resolve_host(host, err);
 	int r = found ? 0 : -EINVAL;
 
 	for (struct addrinfo *ai = found; ai && r == 0; ai = ai->ai_next) {

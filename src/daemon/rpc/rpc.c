@@ -92,7 +92,7 @@ static void on_later(evutil_socket_t fd, short what, void *arg)
 
 /* --- accepting --- */
 
-static unsigned connections(const struct rpc_server *s)
+static unsigned count_connections(const struct rpc_server *s)
 {
 	return s->counts[RPC_IDLE] + s->counts[RPC_BUSY];
 }
@@ -125,7 +125,7 @@ static void evict_one(struct rpc_server *s)
 
 static void take_over(struct rpc_server *s, int fd, SSL *ssl, const struct caller *caller)
 {
-	if (connections(s) >= s->max_conns)
+	if (count_connections(s) >= s->max_conns)
 		evict_one(s);
 	struct rpc_conn *c = rpc_conn_new(s, fd, ssl, caller);
 	source_count(&s->per_source, caller->source, 1);
@@ -275,8 +275,9 @@ json_t *rpc_server_describe(const struct rpc_server *s)
 					    json_integer((json_int_t)s->ends[i]));
 	json_object_set_new(refused, "forbidden", json_integer((json_int_t)s->forbidden));
 	return json_pack("{si so si si sI sI sI so}", "port", (int)port_of(s), "addresses",
-			 addresses, "connections", (int)(connections(s) + s->greetings.pending),
-			 "max_connections", (int)s->max_conns, "accepted", (json_int_t)s->accepted,
-			 "accept_failures", (json_int_t)s->listeners.failures, "calls",
-			 (json_int_t)s->calls, "refused", refused);
+			 addresses, "connections",
+			 (int)(count_connections(s) + s->greetings.pending), "max_connections",
+			 (int)s->max_conns, "accepted", (json_int_t)s->accepted, "accept_failures",
+			 (json_int_t)s->listeners.failures, "calls", (json_int_t)s->calls,
+			 "refused", refused);
 }

@@ -323,7 +323,8 @@ static unsigned add_rows(struct sock_filter *prog, const struct row *rows, size_
 #define COUNT(table) (sizeof(table) / sizeof((table)[0]))
 
 #ifdef ARCH
-static int install(const struct row *rows, size_t nrows, const struct row *more, size_t nmore)
+static int install_filter(const struct row *rows, size_t nrows, const struct row *more,
+			  size_t nmore)
 {
 	struct sock_filter *prog = xcalloc((nrows + nmore) * BLOCK_STEPS + 8, sizeof(*prog));
 	unsigned n = 0;
@@ -350,7 +351,8 @@ bool filter_available(void)
 	return syscall(SYS_seccomp, SECCOMP_GET_ACTION_AVAIL, 0, &action) == 0;
 }
 #else
-static int install(const struct row *rows, size_t nrows, const struct row *more, size_t nmore)
+static int install_filter(const struct row *rows, size_t nrows, const struct row *more,
+			  size_t nmore)
 {
 	(void)rows, (void)nrows, (void)more, (void)nmore;
 	return -ENOSYS;
@@ -364,10 +366,11 @@ bool filter_available(void)
 
 int filter_daemon(bool perf)
 {
-	return install(daemon_calls, COUNT(daemon_calls), perf_calls, perf ? COUNT(perf_calls) : 0);
+	return install_filter(daemon_calls, COUNT(daemon_calls), perf_calls,
+			      perf ? COUNT(perf_calls) : 0);
 }
 
 int filter_broker(void)
 {
-	return install(broker_calls, COUNT(broker_calls), NULL, 0);
+	return install_filter(broker_calls, COUNT(broker_calls), NULL, 0);
 }

@@ -38,7 +38,7 @@ static bool is_closed(const struct fbrelay *f)
 	return n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR);
 }
 
-static int deliver(void *arg, const struct outbox_item *items, struct err *err)
+static int deliver_samples(void *arg, const struct outbox_item *items, struct err *err)
 {
 	struct fbrelay *f = arg;
 	int e = 0;
@@ -58,7 +58,7 @@ static int deliver(void *arg, const struct outbox_item *items, struct err *err)
 	return e;
 }
 
-static void end(void *arg)
+static void end_fbrelay(void *arg)
 {
 	struct fbrelay *f = arg;
 
@@ -101,8 +101,10 @@ static struct sink *fbrelay_open(struct daemon *d, bool *out_wanted, struct err 
 	snprintf(f->port, sizeof(f->port), "%u", c->fbrelay_port);
 	f->target = (struct receiver){f->host, f->port, NULL, TIMEOUT_MS, -1};
 	f->conn.fd = -1;
-	struct outbox_options o = {
-		.name = "the relay", .max_items = MAX_QUEUE, .deliver = deliver, .end = end};
+	struct outbox_options o = {.name = "the relay",
+				   .max_items = MAX_QUEUE,
+				   .deliver = deliver_samples,
+				   .end = end_fbrelay};
 	return sink_start(&f->sink, o, err);
 }
 

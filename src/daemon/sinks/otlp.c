@@ -34,7 +34,7 @@ struct otlp {
 
 /* --- the thread --- */
 
-static int deliver(void *arg, const struct outbox_item *items, struct err *err)
+static int deliver_samples(void *arg, const struct outbox_item *items, struct err *err)
 {
 	struct otlp *o = arg;
 	struct buf body = {0};
@@ -51,7 +51,7 @@ static int deliver(void *arg, const struct outbox_item *items, struct err *err)
 	return r;
 }
 
-static void end(void *arg)
+static void end_otlp(void *arg)
 {
 	struct otlp *o = arg;
 
@@ -63,13 +63,13 @@ static void end(void *arg)
 
 /* --- the loop --- */
 
-static json_t *attribute(const char *key, json_t *value)
+static json_t *attribute_json(const char *key, json_t *value)
 {
 	return json_pack("{s:s, s:{s:o}}", "key", key, "value", "stringValue", value);
 }
 
 /* Integers of 64 bits are text in this encoding. */
-static json_t *nanoseconds(int64_t ns)
+static json_t *nanoseconds_json(int64_t ns)
 {
 	char text[24];
 
@@ -92,16 +92,16 @@ static json_t *attributes_of(const struct sample *s, const struct metric *m)
 
 	if (s->device != SAMPLE_NO_DEVICE) {
 		snprintf(device, sizeof(device), "%lld", (long long)s->device);
-		json_array_append_new(all, attribute("device", json_string(device)));
+		json_array_append_new(all, attribute_json("device", json_string(device)));
 	}
 	if (m->instance)
-		json_array_append_new(
-			all, attribute(metric_instance_label(m->name), sink_string(m->instance)));
+		json_array_append_new(all, attribute_json(metric_instance_label(m->name),
+							  sink_string(m->instance)));
 	for (size_t i = 0; i < s->n; i++) {
 		const struct metric *t = &s->metrics[i];
 
 		if (is_identity(t))
-			json_array_append_new(all, attribute(t->name, sink_string(t->s)));
+			json_array_append_new(all, attribute_json(t->name, sink_string(t->s)));
 	}
 	return all;
 }
@@ -115,12 +115,12 @@ static json_t *metric_json(const struct sample *s, const struct metric *m, int64
 
 	if (!metric_number(m, &value) || !isfinite(value))
 		return NULL;
-	json_t *point =
-		json_pack("{s:o, s:o, s:f}", "timeUnixNano", nanoseconds(s->time_ns), "attributes",
-			  attributes_of(s, m), "asDouble", percent ? value / 100 : value);
+	json_t *point = json_pack("{s:o, s:o, s:f}", "timeUnixNano", nanoseconds_json(s->time_ns),
+				  "attributes", attributes_of(s, m), "asDouble",
+				  percent ? value / 100 : value);
 	json_t *data = json_pack("{s:[o]}", "dataPoints", point);
 	if (delta) {
-		json_object_set_new(point, "startTimeUnixNano", nanoseconds(since_ns));
+		json_object_set_new(point, "startTimeUnixNano", nanoseconds_json(since_ns));
 		json_object_set_new(data, "aggregationTemporality", json_integer(DELTA));
 		json_object_set_new(data, "isMonotonic", json_true());
 	}
@@ -175,8 +175,8 @@ static void make_head(struct buf *out, const char *service)
 
 	gethostname(host, sizeof(host) - 1);
 	json_t *who = json_pack("{s:[o,o]}", "attributes",
-				attribute("service.name", sink_string(service)),
-				attribute("host.name", sink_string(host)));
+				attribute_json("service.name", sink_string(service)),
+				attribute_json("host.name", sink_string(host)));
 	json_t *scope = json_pack("{s:s, s:s}", "name", "sonde", "version", SONDE_VERSION);
 	char *resource_text = json_dumps(who, JSON_COMPACT);
 	char *scope_text = json_dumps(scope, JSON_COMPACT);
@@ -216,8 +216,8 @@ static struct sink *otlp_open(struct daemon *d, bool *out_wanted, struct err *er
 	make_head(&o->head, c->otlp_service_name ? c->otlp_service_name : "dynolog");
 	struct outbox_options box = {.name = "the OTLP collector",
 				     .max_items = c->otlp_max_queue,
-				     .deliver = deliver,
-				     .end = end};
+				     .deliver = deliver_samples,
+				     .end = end_otlp};
 	return sink_start(&o->sink, box, err);
 }
 

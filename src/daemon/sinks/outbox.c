@@ -115,7 +115,7 @@ static void deliver_batch(struct outbox *b, const struct outbox_item *batch, uns
 	atomic_fetch_add(b->o.dropped, lost);
 }
 
-static void unref(struct outbox *b)
+static void unref_outbox(struct outbox *b)
 {
 	if (atomic_fetch_sub(&b->users, 1) > 1)
 		return;
@@ -137,7 +137,7 @@ static void outbox_main(void *arg)
 		free_items(batch);
 	}
 	b->o.end(b->o.arg);
-	unref(b);
+	unref_outbox(b);
 }
 
 int outbox_new(const struct outbox_options *o, struct outbox **out, struct err *err)
@@ -162,7 +162,7 @@ int outbox_new(const struct outbox_options *o, struct outbox **out, struct err *
 	if (r < 0) {
 		*out = NULL;
 		b->users = 1;
-		unref(b);
+		unref_outbox(b);
 		return err_sys(err, r, "cannot start a thread");
 	}
 	return 0;
@@ -199,7 +199,7 @@ void outbox_free(struct outbox *b)
 	b->stop = true;
 	pthread_cond_signal(&b->wake);
 	pthread_mutex_unlock(&b->lock);
-	unref(b);
+	unref_outbox(b);
 }
 
 int outbox_end_fd(const struct outbox *b)

@@ -42,7 +42,7 @@ static int wait_for(struct receiver_conn *c, short what, struct err *err)
 	}
 }
 
-static int failed(const struct receiver_conn *c, int code, struct err *err)
+static int fail_exchange(const struct receiver_conn *c, int code, struct err *err)
 {
 	const char *host = c->target->host, *port = c->target->port;
 
@@ -65,12 +65,13 @@ static int connect_one(struct receiver_conn *c, const struct addrinfo *a, struct
 
 	c->fd = socket(a->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	if (c->fd < 0)
-		return failed(c, -errno, err);
+		return fail_exchange(c, -errno, err);
 	int r = 0;
 	if (connect(c->fd, a->ai_addr, a->ai_addrlen) < 0) {
-		r = errno == EINPROGRESS ? wait_for(c, EV_WRITE, err) : failed(c, -errno, err);
+		r = errno == EINPROGRESS ? wait_for(c, EV_WRITE, err)
+					 : fail_exchange(c, -errno, err);
 		if (r == 0 && getsockopt(c->fd, SOL_SOCKET, SO_ERROR, &error, &len) == 0 && error)
-			r = failed(c, -error, err);
+			r = fail_exchange(c, -error, err);
 	}
 	if (r < 0) {
 		close(c->fd);
@@ -79,7 +80,7 @@ static int connect_one(struct receiver_conn *c, const struct addrinfo *a, struct
 	return r;
 }
 
-static int handshake(struct receiver_conn *c, struct err *err)
+static int shake_hands(struct receiver_conn *c, struct err *err)
 {
 	const char *host = c->target->host;
 
@@ -98,7 +99,7 @@ static int handshake(struct receiver_conn *c, struct err *err)
 
 		if (r == 0)
 			return 0;
-		r = r == -EAGAIN ? wait_for(c, wait, err) : failed(c, r, err);
+		r = r == -EAGAIN ? wait_for(c, wait, err) : fail_exchange(c, r, err);
 		if (r < 0)
 			return r;
 	}
@@ -124,7 +125,7 @@ int receiver_connect(const struct receiver *t, struct receiver_conn *out, struct
 		r = connect_one(&c, a, err);
 	freeaddrinfo(all);
 	if (r == 0 && t->tls)
-		r = handshake(&c, err);
+		r = shake_hands(&c, err);
 	if (r < 0) {
 		receiver_close(&c);
 		return r;
@@ -142,7 +143,8 @@ int receiver_write(struct receiver_conn *c, const void *data, size_t bytes, stru
 		ssize_t n = stream_send(c->fd, c->ssl, at, bytes, &wait);
 
 		if (n < 0) {
-			int r = n == -EAGAIN ? wait_for(c, wait, err) : failed(c, (int)n, err);
+			int r = n == -EAGAIN ? wait_for(c, wait, err)
+					     : fail_exchange(c, (int)n, err);
 
 			if (r < 0)
 				return r;
@@ -162,7 +164,7 @@ int receiver_read(struct receiver_conn *c, void *data, size_t bytes, struct err 
 
 		if (n >= 0)
 			return (int)n;
-		int r = n == -EAGAIN ? wait_for(c, wait, err) : failed(c, (int)n, err);
+		int r = n == -EAGAIN ? wait_for(c, wait, err) : fail_exchange(c, (int)n, err);
 		if (r < 0)
 			return r;
 	}
@@ -263,7 +265,7 @@ static int parse_headers(struct post *p, const char *text, struct err *err)
 	return 0;
 }
 
-static bool given(const char *file)
+static bool is_given(const char *file)
 {
 	return file && *file;
 }
@@ -285,13 +287,13 @@ static int load_tls(struct post *p, const struct post_options *o, struct err *er
 	SSL_CTX_set_min_proto_version(ctx, TLS1_2_VERSION);
 	SSL_CTX_set_verify(ctx, SSL_VERIFY_PEER, NULL);
 	SSL_CTX_set_default_passwd_cb(ctx, no_password);
-	if (given(o->ca) ? !SSL_CTX_load_verify_locations(ctx, o->ca, NULL)
-			 : !SSL_CTX_set_default_verify_paths(ctx))
+	if (is_given(o->ca) ? !SSL_CTX_load_verify_locations(ctx, o->ca, NULL)
+			    : !SSL_CTX_set_default_verify_paths(ctx))
 		return err_set(err, -EINVAL, "cannot read certificates of '%s'",
-			       given(o->ca) ? o->ca : "the system");
-	if (given(o->cert) && SSL_CTX_use_certificate_chain_file(ctx, o->cert) != 1)
+			       is_given(o->ca) ? o->ca : "the system");
+	if (is_given(o->cert) && SSL_CTX_use_certificate_chain_file(ctx, o->cert) != 1)
 		return err_set(err, -EINVAL, "cannot read the certificate '%s'", o->cert);
-	if (given(o->key) && SSL_CTX_use_PrivateKey_file(ctx, o->key, SSL_FILETYPE_PEM) != 1)
+	if (is_given(o->key) && SSL_CTX_use_PrivateKey_file(ctx, o->key, SSL_FILETYPE_PEM) != 1)
 		return err_set(err, -EINVAL,
 			       "cannot read the key '%s', or it is encrypted, or not that of the "
 			       "certificate",
@@ -364,8 +366,8 @@ static int read_status(struct receiver_conn *c, struct err *err)
 	return atoi(line + 9);
 }
 
-static int exchange(struct post *p, struct receiver_conn *c, const struct buf *body,
-		    struct err *err)
+static int exchange_messages(struct post *p, struct receiver_conn *c, const struct buf *body,
+			     struct err *err)
 {
 	struct buf head = {0};
 
@@ -389,7 +391,7 @@ int post_send(struct post *p, const struct buf *body, int end_fd, struct err *er
 	p->target.end_fd = end_fd;
 	int r = receiver_connect(&p->target, &c, err);
 	if (r == 0) {
-		r = exchange(p, &c, body, err);
+		r = exchange_messages(p, &c, body, err);
 		receiver_close(&c);
 	}
 	if (r >= 200 && r < 300)

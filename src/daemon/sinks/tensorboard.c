@@ -180,7 +180,8 @@ static int write_pending(struct event_file *e, struct err *err)
 			r = err_sys(err, -errno, "cannot write an event file");
 			/* half a record would make all that follows unreadable */
 			off_t end = lseek(e->fd, 0, SEEK_END);
-			if (done && end >= (off_t)done && ftruncate(e->fd, end - (off_t)done) < 0)
+			if (done && end_tensorboard >= (off_t)done &&
+			    ftruncate(e->fd, end_tensorboard - (off_t)done) < 0)
 				r = err_sys(err, -errno, "cannot repair an event file");
 			break;
 		}
@@ -198,7 +199,7 @@ static void log_too_many(struct tensorboard *f)
 }
 
 /* A device whose file cannot be written is no reason to lose the points of others. */
-static int deliver(void *arg, const struct outbox_item *items, struct err *err)
+static int deliver_points(void *arg, const struct outbox_item *items, struct err *err)
 {
 	struct tensorboard *f = arg;
 	int r = 0, left_out = 0;
@@ -229,7 +230,7 @@ static int deliver(void *arg, const struct outbox_item *items, struct err *err)
 	return r < 0 ? r : left_out;
 }
 
-static void end(void *arg)
+static void end_tensorboard(void *arg)
 {
 	struct tensorboard *f = arg;
 
@@ -323,8 +324,8 @@ static struct sink *tensorboard_open(struct daemon *d, bool *out_wanted, struct 
 	t->sink.ops = &sink_tensorboard;
 	struct outbox_options o = {.name = "TensorBoard files",
 				   .max_items = MAX_QUEUE,
-				   .deliver = deliver,
-				   .end = end};
+				   .deliver = deliver_points,
+				   .end = end_tensorboard};
 	return sink_start(&t->sink, o, err);
 }
 

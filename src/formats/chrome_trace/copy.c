@@ -87,7 +87,7 @@ static void copy_free(struct chrome_copy *c)
 
 /* Takes away copies that are done, or waits for all. The first failure is the one that is reported.
  */
-static int reap(struct chrome_trace *t, bool wait, struct err *err)
+static int reap_child(struct chrome_trace *t, bool wait, struct err *err)
 {
 	int r = 0;
 
@@ -112,7 +112,7 @@ static int reap(struct chrome_trace *t, bool wait, struct err *err)
 
 int chrome_trace_copy_wait(struct chrome_trace *t, struct err *err)
 {
-	return reap(t, true, err);
+	return reap_child(t, true, err);
 }
 
 /* Two to the same path would overtake each other. */
@@ -162,9 +162,9 @@ static int start_thread(struct chrome_copy *c, struct err *err)
 }
 
 /* Everything but what only a thread should do. */
-static int prepare(struct chrome_trace *t, const char *path,
-		   void (*end_open)(void *arg, struct chrome_trace *copy), void *arg,
-		   struct chrome_copy **out, struct err *err)
+static int prepare_copy(struct chrome_trace *t, const char *path,
+			void (*end_open)(void *arg, struct chrome_trace *copy), void *arg,
+			struct chrome_copy **out, struct err *err)
 {
 	struct chrome_copy *c = xcalloc(1, sizeof(*c));
 
@@ -201,7 +201,7 @@ int chrome_trace_copy(struct chrome_trace *t, const char *path,
 		      struct err *err)
 {
 	struct chrome_copy *c;
-	int r = reap(t, false, err);
+	int r = reap_child(t, false, err);
 
 	if (r == 0 && is_on_its_way(t, path))
 		r = err_set(err, -EBUSY, "the last copy to '%s' is still being written", path);
@@ -209,7 +209,7 @@ int chrome_trace_copy(struct chrome_trace *t, const char *path,
 		r = chrome_trace_write(t, err);
 	if (r < 0 || is_the_file_itself(t, path))
 		return r;
-	r = prepare(t, path, end_open, arg, &c, err);
+	r = prepare_copy(t, path, end_open, arg, &c, err);
 	if (r < 0)
 		return r;
 	r = start_thread(c, err);
@@ -225,7 +225,7 @@ int chrome_trace_copy(struct chrome_trace *t, const char *path,
 int chrome_trace_replace(struct chrome_trace *t, struct err *err)
 {
 	struct chrome_copy *c;
-	int r = prepare(t, t->file.path, NULL, NULL, &c, err);
+	int r = prepare_copy(t, t->file.path, NULL, NULL, &c, err);
 
 	if (r < 0)
 		return r;

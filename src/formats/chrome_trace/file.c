@@ -50,13 +50,13 @@ static int write_at(int fd, const char *data, size_t n, uint64_t at)
 	return 0;
 }
 
-static int failed(const struct chrome_file *f, int code, struct err *err)
+static int fail_file(const struct chrome_file *f, int code, struct err *err)
 {
 	return err_sys(err, code, "cannot write '%s'", f->path);
 }
 
 /* Adds one member with the text to f->packed. */
-static void pack(struct chrome_file *f, const char *text, size_t n)
+static void compress_bytes(struct chrome_file *f, const char *text, size_t n)
 {
 	size_t bound = deflateBound(f->z, n);
 
@@ -70,7 +70,7 @@ static void pack(struct chrome_file *f, const char *text, size_t n)
 }
 
 /* After a write that failed: nothing behind `end` but the closing, which was there before. */
-static void restore(struct chrome_file *f, const char *closing, size_t n)
+static void restore_file(struct chrome_file *f, const char *closing, size_t n)
 {
 	if (ftruncate(f->fd, (off_t)f->end) == 0)
 		(void)write_at(f->fd, closing, n, f->end);
@@ -80,13 +80,13 @@ static int write_packed(struct chrome_file *f, const char *text, size_t n, struc
 {
 	buf_clear(&f->packed);
 	if (n)
-		pack(f, text, n);
+		compress_bytes(f, text, n);
 	size_t written = f->packed.len;
-	pack(f, PACKED_CLOSING, sizeof(PACKED_CLOSING) - 1);
+	compress_bytes(f, PACKED_CLOSING, sizeof(PACKED_CLOSING) - 1);
 	int r = write_at(f->fd, f->packed.data, f->packed.len, f->end);
 	if (r < 0) {
-		restore(f, f->packed.data + written, f->packed.len - written);
-		return failed(f, r, err);
+		restore_file(f, f->packed.data + written, f->packed.len - written);
+		return fail_file(f, r, err);
 	}
 	f->end += written;
 	return 0;
@@ -101,8 +101,8 @@ int chrome_file_write(struct chrome_file *f, struct buf *events, struct err *err
 	memcpy(buf_room(events, CLOSING_LEN), CLOSING, CLOSING_LEN);
 	int r = write_at(f->fd, events->data, n + CLOSING_LEN, f->end);
 	if (r < 0) {
-		restore(f, CLOSING, CLOSING_LEN);
-		return failed(f, r, err);
+		restore_file(f, CLOSING, CLOSING_LEN);
+		return fail_file(f, r, err);
 	}
 	f->end += n;
 	return 0;
@@ -116,7 +116,7 @@ static int write_head(struct chrome_file *f, struct err *err)
 		return write_packed(f, GZIP_HEAD, sizeof(GZIP_HEAD) - 1, err);
 	int r = write_at(f->fd, head, sizeof(head) - 1, 0);
 	f->end = sizeof(head) - 1 - CLOSING_LEN;
-	return r < 0 ? failed(f, r, err) : 0;
+	return r < 0 ? fail_file(f, r, err) : 0;
 }
 
 /* A file that is there and no plain one, such as /dev/null, is written as it is. Whoever comes to
@@ -229,18 +229,18 @@ static int complete_packed(struct chrome_file *f, const struct buf *rest, struct
 	buf_add(&text, CLOSING, CLOSING_LEN);
 	buf_add(&text, rest->data, rest->len);
 	buf_clear(&f->packed);
-	pack(f, text.data, text.len);
+	compress_bytes(f, text.data, text.len);
 	buf_release(&text);
 	int r = write_at(f->fd, f->packed.data, f->packed.len, f->end);
 	if (r < 0) {
 		buf_clear(&f->packed);
-		pack(f, PACKED_CLOSING, sizeof(PACKED_CLOSING) - 1);
-		restore(f, f->packed.data, f->packed.len);
-		return failed(f, r, err);
+		compress_bytes(f, PACKED_CLOSING, sizeof(PACKED_CLOSING) - 1);
+		restore_file(f, f->packed.data, f->packed.len);
+		return fail_file(f, r, err);
 	}
 	/* What was there before may have been longer. */
 	if (ftruncate(f->fd, (off_t)(f->end + f->packed.len)) < 0 && errno != EINVAL)
-		return failed(f, -errno, err);
+		return fail_file(f, -errno, err);
 	return 0;
 }
 
@@ -262,8 +262,8 @@ static int complete_plain(struct chrome_file *f, struct buf *rest, struct err *e
 	if (r == 0)
 		return 0;
 	if (write_at(f->fd, BLANK_HEAD, sizeof(BLANK_HEAD) - 1, 0) == 0)
-		restore(f, CLOSING, CLOSING_LEN);
-	return failed(f, r, err);
+		restore_file(f, CLOSING, CLOSING_LEN);
+	return fail_file(f, r, err);
 }
 
 int chrome_file_complete(struct chrome_file *f, const char *other_json, struct err *err)
@@ -287,7 +287,7 @@ int chrome_file_sync(struct chrome_file *f, struct err *err)
 {
 	/* What is no plain file cannot be synced. */
 	if (fsync(f->fd) < 0 && errno != EINVAL && errno != EROFS)
-		return failed(f, -errno, err);
+		return fail_file(f, -errno, err);
 	return 0;
 }
 

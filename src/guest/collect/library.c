@@ -117,7 +117,7 @@ static uint32_t number_of(const struct native_object *o)
 	return n.number;
 }
 
-static uint32_t classify(uint64_t pc)
+static uint32_t classify_library(uint64_t pc)
 {
 	struct native_object o;
 
@@ -133,11 +133,11 @@ static uint32_t number_at(uint64_t pc)
 {
 	uint32_t number = find_cached(pc);
 
-	return likely(number != MISS) ? number : classify(pc);
+	return likely(number != MISS) ? number : classify_library(pc);
 }
 
 /* Beginning at the caller, which is the runtime. */
-static __attribute__((noinline)) uint8_t walk(uint64_t caller)
+static __attribute__((noinline)) uint8_t walk_libraries(uint64_t caller)
 {
 	uint64_t pc[MAX_WALK];
 	uint32_t n = guest_frames(pc, MAX_WALK, caller), number = PASSED_OVER;
@@ -173,7 +173,7 @@ uint8_t collect_library(const void *caller)
 	int saved = errno;
 	number = number_at((uint64_t)caller - 1);
 	if (number == PASSED_OVER)
-		number = walk((uint64_t)caller);
+		number = walk_libraries((uint64_t)caller);
 	errno = saved;
 	return (uint8_t)number;
 }

@@ -18,7 +18,6 @@
 #include "guest/collect/put.h"
 #include "guest/runtime/guest.h"
 
-
 #define NUMBER_MASK ((1ull << WORK_THREAD_SHIFT) - 1)
 
 /* What this thread does, and what of it has been told. Static TLS is scarce. */

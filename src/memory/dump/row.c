@@ -101,7 +101,7 @@ static const struct word keys[ATTR_KEY_END] = {
 	[ATTR_RAW] = {"", NULL},
 };
 
-static const char *spell(const struct word *w, enum row_compat compat)
+static const char *spell_word(const struct word *w, enum row_compat compat)
 {
 	return compat == ROW_26_0 && w->v26 ? w->v26 : w->seed;
 }
@@ -113,12 +113,12 @@ const char *row_event_text(enum row_event event)
 
 const char *row_type_text(enum row_type type, enum row_compat compat)
 {
-	return (unsigned)type < TYPE_END ? spell(&types[type], compat) : UNKNOWN_WORD;
+	return (unsigned)type < TYPE_END ? spell_word(&types[type], compat) : UNKNOWN_WORD;
 }
 
 const char *attr_key_text(enum attr_key key, enum row_compat compat)
 {
-	return (unsigned)key < ATTR_KEY_END ? spell(&keys[key], compat) : UNKNOWN_WORD;
+	return (unsigned)key < ATTR_KEY_END ? spell_word(&keys[key], compat) : UNKNOWN_WORD;
 }
 
 static bool is_word(const char *word, const char *text, size_t len)

@@ -152,7 +152,7 @@ static int fill_text(struct csv_source *s, size_t n, struct err *err)
 }
 
 /* Moves behind the `n` bytes at hand, which hold `lines` line ends. */
-static void advance(struct csv_source *s, size_t n, uint64_t lines)
+static void advance_source(struct csv_source *s, size_t n, uint64_t lines)
 {
 	s->at += n;
 	s->src.next.offset += n;
@@ -178,7 +178,7 @@ static int leave_bad_line(struct csv_source *s, struct err *err)
 		const char *p = s->text->data + s->at;
 		const char *lf = memchr(p, '\n', s->text->len - s->at);
 
-		advance(s, lf ? (size_t)(lf - p) + 1 : s->text->len - s->at, lf ? 1 : 0);
+		advance_source(s, lf ? (size_t)(lf - p) + 1 : s->text->len - s->at, lf ? 1 : 0);
 		s->in_bad_line = !lf && !s->eof;
 		if (s->in_bad_line)
 			r = fill_text(s, s->is_twin ? TWIN_PIECE : READ_PIECE, err);
@@ -213,7 +213,7 @@ static int next_record(struct csv_source *s, size_t *out_len, struct err *err)
 			      : left > READ_PIECE ? left
 						  : READ_PIECE,
 			      err);
-		advance(s, 0, 0); /* begins the record again: its fields have moved */
+		advance_source(s, 0, 0); /* begins the record again: its fields have moved */
 	}
 	return r;
 }
@@ -242,18 +242,18 @@ static int csv_next(struct dump_source *src, struct err *err)
 	int r;
 
 	while ((r = next_record(s, &len, err)) > 0 && is_blank(s))
-		advance(s, len, s->lex.lines);
+		advance_source(s, len, s->lex.lines);
 	if (r <= 0)
 		return r;
 	if (s->lex.nfields != s->nfields) {
 		if (!src->torn)
 			return bad_record(s, "wrong number of fields", err);
-		advance(s, len, 0);
+		advance_source(s, len, 0);
 		return 0;
 	}
 	src->place = (struct dump_place){s->src.next.offset, src->line, len};
 	unquote_fields(&s->lex);
-	advance(s, len, s->lex.lines);
+	advance_source(s, len, s->lex.lines);
 	return 1;
 }
 
@@ -268,7 +268,7 @@ static int csv_again(struct dump_source *src, struct dump_place place, struct er
 		s->blocks->fd = s->fd;
 	}
 	src->line = place.line;
-	advance(s, 0, 0);
+	advance_source(s, 0, 0);
 	int r = block_cache_get(s->blocks, place.offset, place.len, &p);
 	if (r < 0 && r != -ENODATA)
 		return err_sys(err, r, "cannot read \"%s\"", src->path);
@@ -308,7 +308,7 @@ static int read_header(struct csv_source *s, struct err *err)
 	if (r < 0)
 		return r;
 	if (s->text->len >= 3 && !memcmp(s->text->data, "\xef\xbb\xbf", 3))
-		advance(s, 3, 0);
+		advance_source(s, 3, 0);
 	r = next_record(s, &len, err);
 	if (r < 0 && r != -EBADMSG)
 		return r;
@@ -332,7 +332,7 @@ static int read_header(struct csv_source *s, struct err *err)
 		if (col == COL_ATTR)
 			s->src.attr_field = i;
 	}
-	advance(s, len, s->lex.lines);
+	advance_source(s, len, s->lex.lines);
 	return dump_check_columns(&s->src, err);
 }
 
@@ -384,7 +384,7 @@ int dump_csv_begin(struct dump_source *src, struct buf *text, size_t n, uint64_t
 	s->src.next.line = 0;
 	s->in_bad_line = false;
 	src->torn = false;
-	advance(s, 0, 0);
+	advance_source(s, 0, 0);
 	return fill_text(s, n, err);
 }
 
@@ -400,13 +400,13 @@ bool dump_csv_guess(struct dump_source *src)
 
 		if (!lf)
 			return false;
-		advance(s, (size_t)(lf - p) + 1, 0);
+		advance_source(s, (size_t)(lf - p) + 1, 0);
 		looked += (size_t)(lf - p) + 1;
 		left -= (size_t)(lf - p) + 1;
 		bool is_row =
 			csv_lex_next(&s->lex, lf + 1, left) > 0 && s->lex.nfields == s->nfields;
 		looked += s->lex.at;
-		advance(s, 0, 0);
+		advance_source(s, 0, 0);
 		if (is_row)
 			return true;
 	}
@@ -420,5 +420,5 @@ void dump_csv_skip(struct dump_source *src, uint64_t offset, uint64_t lines)
 	s->text->len = s->at = 0;
 	s->src.next.offset = offset;
 	s->eof = false;
-	advance(s, 0, lines);
+	advance_source(s, 0, lines);
 }

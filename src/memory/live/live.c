@@ -190,7 +190,7 @@ static void forget_all(struct live *l)
 }
 
 /* From the beginning of the file that has the name now. */
-static int begin(struct live *l, struct err *err)
+static int begin_reading(struct live *l, struct err *err)
 {
 	const struct track_sink sink = {.proc = on_proc,
 					.row = on_row,
@@ -224,7 +224,7 @@ int live_open(struct live **out, const char *path, struct err *err)
 		l->path = xstrdup(buf_str(&file));
 		const char *slash = strrchr(l->path, '/');
 		l->dir = slash ? xstrndup(l->path, (size_t)(slash - l->path)) : xstrdup(".");
-		r = begin(l, err);
+		r = begin_reading(l, err);
 	}
 	buf_release(&file);
 	if (r < 0) {
@@ -286,7 +286,7 @@ int live_read(struct live *l, uint64_t until_ns, struct err *err)
 	int r = recording_refresh(l->reader, l->path, &gone);
 
 	if (r == -ESTALE) { /* --max-size, or `recover` */
-		r = begin(l, err);
+		r = begin_reading(l, err);
 		if (r < 0)
 			return r;
 	} else if (r < 0) {

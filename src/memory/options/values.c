@@ -115,7 +115,7 @@ int mem_parse_max_size(struct args *a, const struct opt *opt, const char *value,
 }
 
 /* "npu", "gpu:1": the accelerator, in the words of several vendors. -1: every one; -2: no such. */
-static int accelerator(const struct mem_item *i)
+static int parse_accelerator(const struct mem_item *i)
 {
 	static const char *const words[] = {"npu", "gpu", "cuda", NULL};
 	const char *colon = memchr(i->text, ':', i->len);
@@ -142,7 +142,7 @@ int mem_parse_device(struct args *a, const struct opt *opt, const char *value, s
 
 	(void)opt;
 	while (mem_list_next(&value, &i)) {
-		int id = accelerator(&i);
+		int id = parse_accelerator(&i);
 
 		if (item_is(&i, "cpu"))
 			cpu = true;

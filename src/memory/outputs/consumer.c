@@ -196,7 +196,7 @@ static void publish_usage(void *arg, const struct track_usage *u)
 	atomic_store(&slot->key, SESSION_USAGE_KEY(u->pid, u->device, u->pool));
 }
 
-static void flush(void *state)
+static void flush_outputs(void *state)
 {
 	struct state *s = state;
 	struct usage_slots to = {.slots = s->page->usages};
@@ -323,8 +323,8 @@ static void describe_no_memory(const struct report *r, struct buf *text)
 }
 
 /* `sonde record`: the same for programs. */
-static void summarize(const struct report *r, const struct consumer_report *now, uint64_t lost,
-		      uint64_t unrecorded)
+static void answer_memory(const struct report *r, const struct consumer_report *now, uint64_t lost,
+			  uint64_t unrecorded)
 {
 	static const char tag[] = "sonde record: ";
 	const char *finding = r->finding;
@@ -372,7 +372,7 @@ static void report_close(struct report *r, const struct consumer_report *now,
 		buf_release(&text);
 		return;
 	}
-	summarize(r, now, lost, unrecorded);
+	answer_memory(r, now, lost, unrecorded);
 	if (r->page->record.on && !now->events && !now->running && !lost && !rows && !unrecorded) {
 		describe_no_memory(r, &text);
 		return;
@@ -427,7 +427,7 @@ static void wipe_slow(struct report *r)
 	r->slow = false;
 }
 
-static void report(void *state, const struct consumer_report *now)
+static void report_memory(void *state, const struct consumer_report *now)
 {
 	struct state *s = state;
 
@@ -515,10 +515,10 @@ const struct consumer_ops memory_consumer = {
 	.tick = flush_if_due,
 	.poll = poll_samples,
 	.settle = settle_samples,
-	.flush = flush,
+	.flush = flush_outputs,
 	.is_amending = is_amending,
 	.add_losses = add_losses,
-	.report = report,
+	.report = report_memory,
 	.show_slow = show_slow,
 	.rewrite = rewrite_dumps,
 };

@@ -58,7 +58,7 @@ static bool is_unordered(void *arg)
 }
 
 /* All rows come again, sorted. */
-static void restart(void *arg)
+static void restart_rows(void *arg)
 {
 	struct showing *s = arg;
 
@@ -90,7 +90,7 @@ int show_recording(const char *path, const struct show_style *style, struct buf 
 		.calls = on_calls,
 		.note = on_note,
 		.unordered = is_unordered,
-		.restart = restart,
+		.restart = restart_rows,
 		.arg = &s,
 	};
 	int r = input_read(path, &sink, err);

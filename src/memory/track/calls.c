@@ -53,7 +53,7 @@ static struct call_stack *stack_of(struct proc *p, uint32_t tid)
 	return s;
 }
 
-static uint64_t wall(const struct proc *p, uint64_t mono_ns)
+static uint64_t wall_time(const struct proc *p, uint64_t mono_ns)
 {
 	return mono_ns ? mono_ns + (uint64_t)p->track->wall_minus_mono_ns : 0;
 }
@@ -75,8 +75,8 @@ static void emit_row(struct proc *p, struct trace_row *row)
 {
 	const struct track_sink *sink = &p->track->sink;
 
-	row->start_ns = wall(p, row->start_ns);
-	row->end_ns = wall(p, row->end_ns);
+	row->start_ns = wall_time(p, row->start_ns);
+	row->end_ns = wall_time(p, row->end_ns);
 	row->pid = p->info.pid;
 	sink->call(sink->arg, p->info.proc, row);
 }

@@ -46,7 +46,7 @@ void cuda_created(struct proc *p, uint64_t handle)
 	omap_put(&p->handles, handle, h);
 }
 
-static void settle(struct proc *p, uint64_t handle, const struct rec *r, uint32_t tid)
+static void settle_handle(struct proc *p, uint64_t handle, const struct rec *r, uint32_t tid)
 {
 	struct handle *h = omap_get(&p->handles, handle);
 
@@ -84,12 +84,12 @@ static void unmap_memory(struct proc *p, uint32_t tid, const struct rec_vmm *r)
 		free(m);
 		if (h && h->mappings)
 			h->mappings--;
-		settle(p, handle, &r->head, tid);
+		settle_handle(p, handle, &r->head, tid);
 	}
 }
 
 /* The driver may call the same memory by another name: then the address says which it is. */
-static struct handle *retained(struct proc *p, const struct rec_vmm *r)
+static struct handle *find_retained(struct proc *p, const struct rec_vmm *r)
 {
 	struct handle *h = omap_get(&p->handles, r->handle);
 	uint64_t at;
@@ -112,7 +112,7 @@ void cuda_vmm(struct proc *p, uint32_t tid, const struct rec_vmm *r)
 		unmap_memory(p, tid, r);
 		break;
 	case VMM_RETAIN:
-		h = retained(p, r);
+		h = find_retained(p, r);
 		if (h)
 			h->references++;
 		break;
@@ -120,7 +120,7 @@ void cuda_vmm(struct proc *p, uint32_t tid, const struct rec_vmm *r)
 		h = omap_get(&p->handles, r->handle);
 		if (h)
 			h->references--;
-		settle(p, r->handle, &r->head, tid);
+		settle_handle(p, r->handle, &r->head, tid);
 		break;
 	default: /* reserved addresses are no memory; what is imported is another's */
 		break;

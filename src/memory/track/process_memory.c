@@ -281,7 +281,7 @@ bool memory_group_parse(const char *cgroup, const char *controller, char *out, s
 }
 
 /* The closest group with a limit, from the one of the process up. */
-static bool climb(struct memory_group *g, const char *root, const char *inside)
+static bool find_limited_group(struct memory_group *g, const char *root, const char *inside)
 {
 	size_t top = strlen(root);
 
@@ -305,10 +305,11 @@ void memory_group_find(int dir, struct memory_group *out)
 		goto none;
 	*out = (struct memory_group){.old = true};
 	if (memory_group_parse(text, "memory", inside, sizeof(inside)) &&
-	    climb(out, GROUP_ROOT "/memory", inside))
+	    find_limited_group(out, GROUP_ROOT "/memory", inside))
 		return;
 	*out = (struct memory_group){.old = false};
-	if (memory_group_parse(text, "", inside, sizeof(inside)) && climb(out, GROUP_ROOT, inside))
+	if (memory_group_parse(text, "", inside, sizeof(inside)) &&
+	    find_limited_group(out, GROUP_ROOT, inside))
 		return;
 none:
 	*out = (struct memory_group){0};

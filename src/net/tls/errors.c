@@ -169,7 +169,7 @@ int tls_errors_verify(int ok, X509_STORE_CTX *store)
 /* --- in words --- */
 
 /* Why a certificate is refused, where that needs no dates or names. */
-static const char *refusal(int verify)
+static const char *refusal_words(int verify)
 {
 	switch (verify) {
 	case X509_V_ERR_CERT_REVOKED:
@@ -193,7 +193,7 @@ static const char *refusal(int verify)
 static int refused_by_us(const SSL *ssl, const struct tls_error *t, struct err *err)
 {
 	const char *who = SSL_is_server(ssl) ? "client" : "daemon";
-	const char *name = t->peer ? t->peer : "?", *why = refusal(t->verify);
+	const char *name = t->peer ? t->peer : "?", *why = refusal_words(t->verify);
 
 	if (why)
 		return err_set(err, -EACCES, "the certificate of the %s ('%s') %s", who, name, why);

@@ -17,7 +17,7 @@
 #define ANY_ACCESS (S_IRWXG | S_IRWXO)
 
 /* As a word of a shell command. */
-static const char *quoted(const char *path, struct buf *out)
+static const char *quote_path(const char *path, struct buf *out)
 {
 	buf_add_char(out, '\'');
 	for (; *path; path++) {
@@ -37,7 +37,7 @@ static int check_owner(const char *path, const struct stat *st, struct err *err)
 		return 0;
 	int r = err_set(err, -EACCES,
 			"'%s' belongs to user %u, who could change it; run: chown %u %s", path,
-			(unsigned)st->st_uid, (unsigned)geteuid(), quoted(path, &word));
+			(unsigned)st->st_uid, (unsigned)geteuid(), quote_path(path, &word));
 	buf_release(&word);
 	return r;
 }
@@ -51,7 +51,7 @@ static int check_mode(const char *path, const struct stat *st, mode_t refused, c
 		return 0;
 	int r = err_set(err, -EACCES, "'%s' can be %s by others (mode %03o); run: chmod %s %s",
 			path, what, (unsigned)st->st_mode & 0777,
-			S_ISDIR(st->st_mode) ? "700" : "600", quoted(path, &word));
+			S_ISDIR(st->st_mode) ? "700" : "600", quote_path(path, &word));
 	buf_release(&word);
 	return r;
 }

@@ -80,17 +80,17 @@ void gc_settle(bool in_step)
 	}
 }
 
-static int pending(void *arg)
+static int on_pending_call(void *arg)
 {
 	(void)arg;
 	gc_settle(false);
 	return 0;
 }
 
-static void changed(void)
+static void on_change(void)
 {
 	if (Py_IsInitialized())
-		(void)Py_AddPendingCall(pending, NULL); /* else with the next step */
+		(void)Py_AddPendingCall(on_pending_call, NULL); /* else with the next step */
 }
 
 void gc_begin(void)
@@ -105,6 +105,6 @@ void gc_begin(void)
 		PyErr_Clear();
 		return;
 	}
-	monitor_on_gc(changed);
+	monitor_on_gc(on_change);
 	gc_settle(true);
 }

@@ -85,13 +85,13 @@ static int make_keys(void)
 }
 
 /* Borrowed; NULL without an exception where there is none. */
-static PyObject *field(PyObject *dict, PyObject *key)
+static PyObject *get_field(PyObject *dict, PyObject *key)
 {
 	return PyDict_Check(dict) ? PyDict_GetItem(dict, key) : NULL;
 }
 
 /* 0 for what is no number. */
-static uint64_t number(PyObject *o)
+static uint64_t to_number(PyObject *o)
 {
 	if (!o || !PyLong_Check(o))
 		return 0;
@@ -105,7 +105,7 @@ static uint64_t number(PyObject *o)
 
 static struct place place_of_frame(PyObject *frame)
 {
-	PyObject *file = field(frame, keys.filename), *name = field(frame, keys.name);
+	PyObject *file = get_field(frame, keys.filename), *name = get_field(frame, keys.name);
 	PyObject *file_bytes = NULL, *name_bytes = NULL;
 	Py_ssize_t nfile, nname;
 	char *file_text, *name_text;
@@ -123,7 +123,7 @@ static struct place place_of_frame(PyObject *frame)
 			.function = name_text,
 			.file_len = (uint32_t)nfile,
 			.function_len = (uint32_t)nname,
-			.line = (uint32_t)number(field(frame, keys.line)),
+			.line = (uint32_t)to_number(get_field(frame, keys.line)),
 		};
 		place.id = collect_frame_place(&f);
 		place.users = python_origin(f.file, f.file_len) == ORIGIN_USER;
@@ -197,7 +197,7 @@ static enum action action_of(struct import *im, PyObject *text)
 /* Notes have microseconds, and several may have the same: here every one is later than the last. */
 static uint64_t time_of(struct import *im, PyObject *entry)
 {
-	uint64_t us = number(field(entry, keys.time_us));
+	uint64_t us = to_number(get_field(entry, keys.time_us));
 	uint64_t ns = us ? us * 1000 - (uint64_t)im->wall_minus_mono_ns : im->now_ns;
 
 	if (ns > im->now_ns)
@@ -246,25 +246,25 @@ static void put_free(const struct collect_block *b, uint64_t time_ns, uint32_t s
 
 static int on_alloc(struct import *im, PyObject *entry, PyObject *addr, uint64_t time_ns)
 {
-	PyObject *size = field(entry, keys.size), *old = PyDict_GetItem(im->live, addr);
-	struct collect_block b = block_at(number(addr), number(size), im->device, POOL_TORCH);
+	PyObject *size = get_field(entry, keys.size), *old = PyDict_GetItem(im->live, addr);
+	struct collect_block b = block_at(to_number(addr), to_number(size), im->device, POOL_TORCH);
 
 	if (!size)
 		return 0;
 	if (old) { /* its end was not noted */
 		im->missed++;
-		im->live_bytes -= (int64_t)number(old);
+		im->live_bytes -= (int64_t)to_number(old);
 	}
 	im->live_bytes += (int64_t)b.size_bytes;
-	put_alloc(&b, time_ns, stack_of(im, field(entry, keys.frames), im->depth));
+	put_alloc(&b, time_ns, stack_of(im, get_field(entry, keys.frames), im->depth));
 	return PyDict_SetItem(im->live, addr, size);
 }
 
 static int on_free(struct import *im, PyObject *entry, PyObject *addr, uint64_t time_ns)
 {
 	PyObject *size = PyDict_GetItem(im->live, addr), *asked = PyDict_GetItem(im->waiting, addr);
-	uint32_t stack = (uint32_t)number(asked);
-	struct collect_block b = block_at(number(addr), number(size), im->device, POOL_TORCH);
+	uint32_t stack = (uint32_t)to_number(asked);
+	struct collect_block b = block_at(to_number(addr), to_number(size), im->device, POOL_TORCH);
 
 	if (asked && PyDict_DelItem(im->waiting, addr) < 0)
 		return -1;
@@ -273,7 +273,7 @@ static int on_free(struct import *im, PyObject *entry, PyObject *addr, uint64_t 
 		return 0;
 	}
 	if (!asked)
-		stack = stack_of(im, field(entry, keys.frames), im->depth);
+		stack = stack_of(im, get_field(entry, keys.frames), im->depth);
 	im->live_bytes -= (int64_t)b.size_bytes;
 	put_free(&b, time_ns, stack);
 	return PyDict_DelItem(im->live, addr);
@@ -282,7 +282,7 @@ static int on_free(struct import *im, PyObject *entry, PyObject *addr, uint64_t 
 /* Who asked for the end is who counts; streams may go on for a while. */
 static int on_free_requested(struct import *im, PyObject *entry, PyObject *addr)
 {
-	uint32_t stack = stack_of(im, field(entry, keys.frames), im->depth);
+	uint32_t stack = stack_of(im, get_field(entry, keys.frames), im->depth);
 	PyObject *value = PyLong_FromUnsignedLong(stack);
 	int r = value ? PyDict_SetItem(im->waiting, addr, value) : -1;
 
@@ -293,27 +293,27 @@ static int on_free_requested(struct import *im, PyObject *entry, PyObject *addr)
 static int on_segment(struct import *im, PyObject *entry, PyObject *addr, bool taken,
 		      uint64_t time_ns)
 {
-	PyObject *size = field(entry, keys.size);
-	struct collect_block b = block_at(number(addr), number(size), im->device, POOL_CUDA);
+	PyObject *size = get_field(entry, keys.size);
+	struct collect_block b = block_at(to_number(addr), to_number(size), im->device, POOL_CUDA);
 
 	if (!size)
 		return 0;
 	if (taken) {
-		put_alloc(&b, time_ns, stack_of(im, field(entry, keys.frames), im->depth));
+		put_alloc(&b, time_ns, stack_of(im, get_field(entry, keys.frames), im->depth));
 		return PyDict_SetItem(im->segments, addr, size);
 	}
 	if (!PyDict_GetItem(im->segments, addr)) {
 		im->missed++;
 		return 0;
 	}
-	put_free(&b, time_ns, stack_of(im, field(entry, keys.frames), im->depth));
+	put_free(&b, time_ns, stack_of(im, get_field(entry, keys.frames), im->depth));
 	return PyDict_DelItem(im->segments, addr);
 }
 
 /* Any part of what was mapped, one piece or several. */
 static int on_unmap(struct import *im, PyObject *entry, PyObject *addr, uint64_t time_ns)
 {
-	PyObject *size = field(entry, keys.size);
+	PyObject *size = get_field(entry, keys.size);
 	PyObject *r = size ? PyObject_CallFunction(im->unmap, "OOK", addr, size,
 						   (unsigned long long)time_ns)
 			   : NULL;
@@ -324,8 +324,8 @@ static int on_unmap(struct import *im, PyObject *entry, PyObject *addr, uint64_t
 
 static int emit_entry(struct import *im, PyObject *entry)
 {
-	enum action action = action_of(im, field(entry, keys.action));
-	PyObject *addr = field(entry, keys.addr);
+	enum action action = action_of(im, get_field(entry, keys.action));
+	PyObject *addr = get_field(entry, keys.addr);
 
 	if (action == OTHER || !addr)
 		return 0;

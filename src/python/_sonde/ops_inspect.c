@@ -44,7 +44,7 @@ static struct {
 } types[MAX_TYPES];
 static unsigned ntypes;
 
-static PyObject *attribute(PyObject *object, const char *name)
+static PyObject *get_attribute(PyObject *object, const char *name)
 {
 	PyObject *value = object ? PyObject_GetAttrString(object, name) : NULL;
 
@@ -54,8 +54,8 @@ static PyObject *attribute(PyObject *object, const char *name)
 
 static PyObject *getter_of(const char *name)
 {
-	PyObject *descriptor = attribute(torch.base, name);
-	PyObject *get = attribute(descriptor, "__get__");
+	PyObject *descriptor = get_attribute(torch.base, name);
+	PyObject *get = get_attribute(descriptor, "__get__");
 
 	Py_XDECREF(descriptor);
 	return get;
@@ -63,26 +63,26 @@ static PyObject *getter_of(const char *name)
 
 int op_inspect_setup(PyObject *module)
 {
-	PyObject *c = attribute(module, "_C");
+	PyObject *c = get_attribute(module, "_C");
 
 	if (torch.tensor) {
 		Py_XDECREF(c);
 		return 0;
 	}
-	torch.base = attribute(c, "TensorBase");
+	torch.base = get_attribute(c, "TensorBase");
 	if (!torch.base)
-		torch.base = attribute(c, "_TensorBase");
-	torch.no_function = attribute(c, "_disabled_torch_function_impl");
-	torch.no_dispatch = attribute(c, "_disabled_torch_dispatch_impl");
-	torch.mode_enabled = attribute(c, "_is_torch_function_mode_enabled");
-	torch.guard = attribute(c, "DisableTorchFunction");
+		torch.base = get_attribute(c, "_TensorBase");
+	torch.no_function = get_attribute(c, "_disabled_torch_function_impl");
+	torch.no_dispatch = get_attribute(c, "_disabled_torch_dispatch_impl");
+	torch.mode_enabled = get_attribute(c, "_is_torch_function_mode_enabled");
+	torch.guard = get_attribute(c, "DisableTorchFunction");
 	/* The first of these does not make a tensor that is copied when written to a copy. */
-	torch.address = attribute(c, "_data_address");
+	torch.address = get_attribute(c, "_data_address");
 	torch.of_storage = torch.address;
-	torch.offset = attribute(torch.base, "storage_offset");
+	torch.offset = get_attribute(torch.base, "storage_offset");
 	if (!torch.address)
-		torch.address = attribute(torch.base, "data_ptr");
-	torch.element_size = attribute(torch.base, "element_size");
+		torch.address = get_attribute(torch.base, "data_ptr");
+	torch.element_size = get_attribute(torch.base, "element_size");
 	torch.get_device = getter_of("device");
 	torch.get_dtype = getter_of("dtype");
 	torch.get_shape = getter_of("shape");
@@ -104,7 +104,7 @@ int op_inspect_setup(PyObject *module)
 
 static bool is_disabled(PyObject *type, const char *name, PyObject *disabled)
 {
-	PyObject *fn = attribute(type, name);
+	PyObject *fn = get_attribute(type, name);
 	bool is = fn && disabled && fn == disabled;
 
 	Py_XDECREF(fn);
@@ -113,7 +113,7 @@ static bool is_disabled(PyObject *type, const char *name, PyObject *disabled)
 
 static bool is_torchs_own(PyObject *type)
 {
-	PyObject *module = attribute(type, "__module__");
+	PyObject *module = get_attribute(type, "__module__");
 	PyObject *bytes = module ? PyUnicode_AsUTF8String(module) : NULL;
 	bool is = bytes && !strncmp(PyBytes_AsString(bytes), "torch._subclasses.", 18);
 
@@ -203,7 +203,7 @@ void op_inspect_end(PyObject *guard)
 	Py_XDECREF(guard);
 }
 
-static PyObject *ask(PyObject *tensor, enum op_type type, PyObject *name, PyObject *get)
+static PyObject *ask_tensor(PyObject *tensor, enum op_type type, PyObject *name, PyObject *get)
 {
 	return type == TYPE_PLAIN ? PyObject_GetAttr(tensor, name)
 				  : PyObject_CallFunctionObjArgs(get, tensor, NULL);
@@ -213,7 +213,7 @@ static PyObject *ask(PyObject *tensor, enum op_type type, PyObject *name, PyObje
 
 static int place_made(PyObject *device)
 {
-	PyObject *type = attribute(device, "type"), *index = attribute(device, "index");
+	PyObject *type = get_attribute(device, "type"), *index = get_attribute(device, "index");
 	PyObject *bytes = type ? PyUnicode_AsUTF8String(type) : NULL;
 	const char *text = bytes ? PyBytes_AsString(bytes) : "";
 	long at = index && index != Py_None ? PyLong_AsLong(index) : 0;
@@ -249,7 +249,7 @@ int op_place_named(PyObject *device)
 
 int op_place(PyObject *tensor, enum op_type type)
 {
-	PyObject *device = ask(tensor, type, torch.s_device, torch.get_device);
+	PyObject *device = ask_tensor(tensor, type, torch.s_device, torch.get_device);
 	int place = device ? op_place_named(device) : OP_NOWHERE;
 
 	if (!device)
@@ -283,7 +283,7 @@ static const struct dtype *dtype_made(PyObject *tensor, PyObject *dtype)
 
 static const struct dtype *dtype_of(PyObject *tensor, enum op_type type)
 {
-	PyObject *dtype = ask(tensor, type, torch.s_dtype, torch.get_dtype);
+	PyObject *dtype = ask_tensor(tensor, type, torch.s_dtype, torch.get_dtype);
 	const struct dtype *d = NULL;
 
 	for (unsigned i = 0; dtype && !d && i < ndtypes; i++)
@@ -344,7 +344,7 @@ static long long read_shape(PyObject *shape, struct text *t)
 static bool look_shape(PyObject *tensor, enum op_type type, const struct dtype *d,
 		       struct op_inspect *out)
 {
-	PyObject *shape = ask(tensor, type, torch.s_shape, torch.get_shape);
+	PyObject *shape = ask_tensor(tensor, type, torch.s_shape, torch.get_shape);
 	struct text t = {out->text, out->text + sizeof(out->text) - 1};
 
 	add_text(&t, "dtype:");

@@ -80,7 +80,7 @@ static void end_storage(PyObject *which)
 }
 
 /* Called by the weak reference; self is the number. */
-static PyObject *gone(PyObject *self, PyObject *reference)
+static PyObject *on_storage_gone(PyObject *self, PyObject *reference)
 {
 	PyObject *type, *value, *trace;
 
@@ -91,7 +91,7 @@ static PyObject *gone(PyObject *self, PyObject *reference)
 	Py_RETURN_NONE;
 }
 
-static PyMethodDef gone_method = {"storage_ended", gone, METH_O, NULL};
+static PyMethodDef gone_method = {"storage_ended", on_storage_gone, METH_O, NULL};
 
 static PyObject *watch_of(PyObject *storage, PyObject *which)
 {
@@ -174,7 +174,7 @@ static void enter_storage(PyObject *storage, PyObject *start, PyObject *which, b
 	Py_XDECREF(entry);
 }
 
-static void seen(PyObject *tensor, uint64_t addr, bool old)
+static void note_storage(PyObject *tensor, uint64_t addr, bool old)
 {
 	PyObject *start = PyLong_FromUnsignedLongLong(addr);
 	PyObject *storage = NULL, *which = NULL;
@@ -193,7 +193,7 @@ static void seen(PyObject *tensor, uint64_t addr, bool old)
 }
 
 /* Older versions: which have ended? */
-static void sweep(void)
+static void sweep_storages(void)
 {
 	PyObject *list = st.on && st.expired ? PyDict_Keys(st.lives) : NULL;
 	Py_ssize_t n = list ? PyList_Size(list) : 0;
@@ -210,8 +210,8 @@ void op_storage_seen(PyObject *tensor, uint64_t start)
 {
 	follow_fork();
 	if (st.expired && --st.until_sweep < 0)
-		sweep();
-	seen(tensor, start, false);
+		sweep_storages();
+	note_storage(tensor, start, false);
 }
 
 /* --- from Python --- */
@@ -264,7 +264,7 @@ PyObject *op_storage_scan(PyObject *self, PyObject *list)
 		struct op_inspect look;
 		if (place >= 0 && OP_DEVICE(place) == DEV_HOST &&
 		    op_where(tensor, type, place, &look))
-			seen(tensor, look.start, true);
+			note_storage(tensor, look.start, true);
 		op_inspect_end(guard);
 	}
 	Py_RETURN_NONE;
@@ -274,7 +274,7 @@ PyObject *op_storage_sweep(PyObject *self, PyObject *args)
 {
 	(void)self;
 	(void)args;
-	sweep();
+	sweep_storages();
 	Py_RETURN_NONE;
 }
 

@@ -28,7 +28,7 @@ static bool is_muted(void)
 	return muted_threads && muted.session == session && muted.depth;
 }
 
-static void mute(unsigned depth)
+static void mute_thread(unsigned depth)
 {
 	if (muted.session != session)
 		muted.depth = 0;
@@ -40,7 +40,7 @@ static void mute(unsigned depth)
 void trace_mute(void)
 {
 	if (is_on)
-		mute(1);
+		mute_thread(1);
 }
 
 void trace_unmute(void)
@@ -70,7 +70,7 @@ void trace_begin(PyObject *object)
 		return;
 	const struct code *c = trace_code(object, epoch);
 	if (c->kind == CODE_MUTE)
-		mute(1);
+		mute_thread(1);
 	else if (c->kind != CODE_OURS && !is_muted())
 		collect_call(CALL_PYTHON, c->kind == CODE_MODULE ? module_name(epoch) : 0,
 			     c->place);
@@ -149,7 +149,7 @@ static void open_stack(PyObject *frame, uint32_t epoch, uint64_t tid, bool here)
 		Py_DECREF(codes[i - 1]);
 	}
 	if (here)
-		mute(mutes);
+		mute_thread(mutes);
 }
 
 int trace_open_stacks(PyObject *tids)

@@ -102,7 +102,7 @@ static bool start_thread(struct end_times *t)
 	return e == 0;
 }
 
-static void release(struct end_times *t)
+static void release_times(struct end_times *t)
 {
 	if (t->epoll >= 0)
 		close(t->epoll);
@@ -124,7 +124,7 @@ struct end_times *end_times_new(void)
 	t->stop = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (start_thread(t))
 		return t;
-	release(t);
+	release_times(t);
 	return NULL;
 }
 
@@ -134,7 +134,7 @@ void end_times_free(struct end_times *t)
 		return;
 	eventfd_write(t->stop, 1);
 	pthread_join(t->thread, NULL);
-	release(t);
+	release_times(t);
 }
 
 void end_times_watch(struct end_times *t, int pidfd, uint64_t number)

@@ -278,7 +278,7 @@ static bool is_ending(struct control_page *page)
 	return atomic_load(&page->exit_asked) != atomic_load(&page->exit_done);
 }
 
-static void tick(void *state, uint64_t now_ns)
+static void check_requests(void *state, uint64_t now_ns)
 {
 	struct flight *f = state;
 	struct session_record *r = &f->page->record;
@@ -320,7 +320,7 @@ static bool is_holding(void *state)
 	return f->holds || f->pid;
 }
 
-static void report(void *state, const struct consumer_report *now)
+static void report_copies(void *state, const struct consumer_report *now)
 {
 	struct flight *f = state;
 	unsigned n = atomic_load(&f->page->record.frozen);
@@ -343,8 +343,8 @@ const struct consumer_ops flight_consumer = {
 	.stream = &listener,
 	.open = open_flight,
 	.close = close_flight,
-	.tick = tick,
+	.tick = check_requests,
 	.is_amending = is_copying,
 	.is_holding = is_holding,
-	.report = report,
+	.report = report_copies,
 };

@@ -73,7 +73,7 @@ static uint32_t get_stack(struct expansion *e)
 }
 
 /* Room for the next piece of the batch; NULL: it has no more. */
-static void *extend(struct expansion *e, size_t bytes)
+static void *extend_batch(struct expansion *e, size_t bytes)
 {
 	if (e->bad || bytes > e->size - e->len) {
 		e->bad = true;
@@ -104,7 +104,7 @@ static void close_run(struct expansion *e)
 static void expand_run(struct expansion *e)
 {
 	size_t begin = e->len;
-	struct batch_item *it = extend(e, sizeof(*it));
+	struct batch_item *it = extend_batch(e, sizeof(*it));
 
 	if (!it)
 		return;
@@ -118,7 +118,7 @@ static void expand_item(struct expansion *e)
 {
 	uint64_t words = get_varint(e, COLUMN_RUN);
 	struct batch_item *it =
-		words < sizeof(*it) / 8 || words > e->size / 8 ? NULL : extend(e, words * 8);
+		words < sizeof(*it) / 8 || words > e->size / 8 ? NULL : extend_batch(e, words * 8);
 
 	e->bad |= !it;
 	if (it)
@@ -139,7 +139,7 @@ static void expand_stack(struct expansion *e)
 		return;
 	}
 	size_t bytes = sizeof(*s) + depth * sizeof(s->pc[0]);
-	s = extend(e, bytes);
+	s = extend_batch(e, bytes);
 	if (!s)
 		return;
 	s->head = (struct batch_item){BATCH_STACK, (uint32_t)bytes, proc, 0};
@@ -158,7 +158,7 @@ static void expand_record(struct expansion *e)
 	struct rec *r = NULL;
 
 	if (e->run != NO_RUN && words >= sizeof(*r) / 8 && words <= REC_MAX_SIZE / 8)
-		r = extend(e, words * 8);
+		r = extend_batch(e, words * 8);
 	e->bad |= !r;
 	if (!r)
 		return;
@@ -177,7 +177,7 @@ static struct rec_alloc *extend_alloc(struct expansion *e, unsigned slot)
 	struct rec_alloc *a = NULL;
 
 	if (e->run != NO_RUN && slot < e->state->nalloc_slots)
-		a = extend(e, sizeof(*a));
+		a = extend_batch(e, sizeof(*a));
 	e->bad |= !a;
 	if (a) {
 		*a = e->state->alloc_slot[slot];
@@ -193,7 +193,7 @@ static struct rec_free *extend_free(struct expansion *e, unsigned slot)
 	struct rec_free *f = NULL;
 
 	if (e->run != NO_RUN && slot < e->state->nfree_slots)
-		f = extend(e, sizeof(*f));
+		f = extend_batch(e, sizeof(*f));
 	e->bad |= !f;
 	if (f) {
 		*f = e->state->free_slot[slot];

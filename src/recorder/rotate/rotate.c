@@ -97,7 +97,7 @@ static uint64_t keep_bytes(const struct rotate *r)
 	return full / 2 > r->base_bytes + least ? full / 2 - r->base_bytes : least;
 }
 
-static void begin(struct rotate *r, uint64_t keep_from_ns)
+static void begin_copy(struct rotate *r, uint64_t keep_from_ns)
 {
 	struct fold_order order = {
 		.from = r->path,
@@ -156,7 +156,7 @@ static void log_dropped(struct rotate *r, uint64_t before)
 }
 
 /* The copy is done: its file becomes the recording. */
-static void end(struct rotate *r, int status)
+static void end_copy(struct rotate *r, int status)
 {
 	struct outcome o = *r->outcome;
 	uint64_t before = recording_bytes(r->out), full = full_bytes(r);
@@ -191,11 +191,11 @@ void rotate_tick(struct rotate *r, bool hold)
 	if (r->pid) {
 		pid_t done = waitpid(r->pid, &status, WNOHANG);
 		if (done > 0 || (done < 0 && errno != EINTR))
-			end(r, status);
+			end_copy(r, status);
 	} else if (recording_bytes(r->out) >= r->start_at) {
-		begin(r, 0);
+		begin_copy(r, 0);
 	} else if (r->keep_ns && !hold && clock_mono_ns() >= r->again_ns) {
-		begin(r, clock_mono_ns() - r->keep_ns);
+		begin_copy(r, clock_mono_ns() - r->keep_ns);
 	}
 }
 

@@ -72,7 +72,7 @@ void hang_free(struct hang *s)
 	free(s);
 }
 
-static uint64_t mix(uint64_t hash, uint64_t value)
+static uint64_t mix_hash(uint64_t hash, uint64_t value)
 {
 	hash = (hash ^ value) * 0xff51afd7ed558ccdu;
 	return hash ^ hash >> 33;
@@ -92,10 +92,10 @@ static uint64_t frames_stamp(const struct python_thread *t)
 {
 	unsigned n;
 	const struct stack_frame *f = own_frames(t, &n);
-	uint64_t hash = mix(t->serial, stack_own_part(t->frames, t->nframes));
+	uint64_t hash = mix_hash(t->serial, stack_own_part(t->frames, t->nframes));
 
 	for (unsigned i = 0; i < n; i++)
-		hash = mix(mix(mix(hash, f[i].address), f[i].code), f[i].lasti);
+		hash = mix_hash(mix_hash(mix_hash(hash, f[i].address), f[i].code), f[i].lasti);
 	return hash;
 }
 
@@ -139,8 +139,8 @@ static uint64_t locals_stamp(struct hang_process *one, struct python_process *p,
 	int got = nspans ? remote_readv(&p->remote, spans, nspans) : 0;
 	for (int i = 0; i < got; i++)
 		for (size_t k = 0; k < spans[i].n / sizeof(*words); k++)
-			hash = mix(hash, ((const uint64_t *)spans[i].out)[k]);
-	return mix(hash, (uint64_t)got);
+			hash = mix_hash(hash, ((const uint64_t *)spans[i].out)[k]);
+	return mix_hash(hash, (uint64_t)got);
 }
 
 /* CPU time of a thread; 0 if it is gone. */

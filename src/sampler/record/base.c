@@ -53,7 +53,7 @@ static void keep_newest(struct hmap *m, uint32_t pid, uint32_t tid, const struct
 	free(hmap_put_ptr(m, (uint64_t)pid << 32 | tid, copy));
 }
 
-static void drop(struct hmap *m, uint32_t pid, uint32_t tid)
+static void drop_thread(struct hmap *m, uint32_t pid, uint32_t tid)
 {
 	uint64_t was = hmap_remove(m, (uint64_t)pid << 32 | tid);
 
@@ -85,8 +85,8 @@ static void on_record(void *state, uint32_t proc, uint32_t tid, const struct rec
 	} else if (r->type == REC_SAMPLE && sample->frame) {
 		keep_newest(&b->samples, sample->pid, sample->tid, r);
 	} else if (r->type == REC_SAMPLE) {
-		drop(&b->samples, sample->pid, sample->tid);
-		drop(&b->names, sample->pid, sample->tid);
+		drop_thread(&b->samples, sample->pid, sample->tid);
+		drop_thread(&b->names, sample->pid, sample->tid);
 	}
 }
 
@@ -117,7 +117,7 @@ static void end_batch(struct writing *w)
 	begin_batch(w);
 }
 
-static void put(struct writing *w, const struct rec *r)
+static void put_record(struct writing *w, const struct rec *r)
 {
 	buf_add(&w->out, r, r->size);
 	if (w->out.len >= BATCH_BYTES)
@@ -129,7 +129,7 @@ static void put_all(struct writing *w, const struct hmap *m)
 	uint64_t key, value;
 
 	for (size_t at = 0; hmap_next(m, &at, &key, &value);)
-		put(w, (const struct rec *)(uintptr_t)value);
+		put_record(w, (const struct rec *)(uintptr_t)value);
 }
 
 static int write_base(void *state, int (*batch)(void *arg, const void *payload, size_t bytes),
@@ -142,7 +142,7 @@ static int write_base(void *state, int (*batch)(void *arg, const void *payload, 
 	for (size_t at = 0; at < b->frames.len;) {
 		const struct rec *r = (const struct rec *)(b->frames.data + at);
 
-		put(&w, r);
+		put_record(&w, r);
 		at += r->size;
 	}
 	put_all(&w, &b->names);

@@ -102,7 +102,7 @@ static bool is_in_steps(const struct state *s)
 }
 
 /* Not before the launched process can be there: the recorder is started first. */
-static void begin(struct state *s)
+static void begin_sampling(struct state *s)
 {
 	const struct session_record *r = &s->page->record;
 
@@ -111,7 +111,7 @@ static void begin(struct state *s)
 	start_counters(s);
 }
 
-static void tick(void *state, uint64_t now_ns)
+static void tick_sampler(void *state, uint64_t now_ns)
 {
 	struct state *s = state;
 	struct session_record *r = &s->page->record;
@@ -120,7 +120,7 @@ static void tick(void *state, uint64_t now_ns)
 		return;
 	if (!s->begun) {
 		s->begun = true;
-		begin(s);
+		begin_sampling(s);
 	}
 	if (r->duration_ms && now_ns - s->begun_ns >= r->duration_ms * MS)
 		atomic_store(&r->over, 1);
@@ -220,7 +220,7 @@ static void add_advice(const struct state *s, bool events, struct buf *text)
 }
 
 /* The same for programs; "next": commands, of which each is one. */
-static void summarize(const struct state *s)
+static void answer_samples(const struct state *s)
 {
 	bool memory = atomic_load(&s->page->want) & WANT_ALLOC, kernels = s->page->record.kinds;
 	const char *const next[] = {"sonde report",
@@ -249,7 +249,7 @@ static void summarize(const struct state *s)
 	session_answer(s->dir, o);
 }
 
-static void report(void *state, const struct consumer_report *now)
+static void report_samples(void *state, const struct consumer_report *now)
 {
 	struct state *s = state;
 	struct buf text = {0};
@@ -269,7 +269,7 @@ static void report(void *state, const struct consumer_report *now)
 	else
 		buf_addf(&text, "sonde record: nothing of the program was recorded into %s\n",
 			 s->dir);
-	summarize(s);
+	answer_samples(s);
 	session_add_line(s->page, s->terminal, &text, false);
 	buf_release(&text);
 }
@@ -281,7 +281,7 @@ const struct consumer_ops sampler_consumer = {
 	.stream = &listener,
 	.open = open_sampler,
 	.close = close_sampler,
-	.tick = tick,
+	.tick = tick_sampler,
 	.poll = poll_samples,
-	.report = report,
+	.report = report_samples,
 };

@@ -157,7 +157,7 @@ static bool line_counts(const struct snapshot *s, const struct snap_thread *t, u
 	return s->o.exact || (int)frame <= t->site;
 }
 
-static uint64_t mix(uint64_t hash, uint64_t value)
+static uint64_t mix_hash(uint64_t hash, uint64_t value)
 {
 	hash ^= value + 0x9e3779b97f4a7c15u + (hash << 6) + (hash >> 2);
 	hash *= 0xff51afd7ed558ccdu;
@@ -169,10 +169,10 @@ static uint64_t stack_hash(const struct snapshot *s, const struct snap_thread *t
 	uint64_t hash = t->first + 2u * s->processes[t->process].counts;
 
 	for (unsigned i = 0; i < t->nframes; i++) {
-		hash = mix(hash, (uintptr_t)t->frames[i].name);
-		hash = mix(hash, (uintptr_t)t->frames[i].file);
+		hash = mix_hash(hash, (uintptr_t)t->frames[i].name);
+		hash = mix_hash(hash, (uintptr_t)t->frames[i].file);
 		if (line_counts(s, t, i))
-			hash = mix(hash, (uint64_t)t->frames[i].line);
+			hash = mix_hash(hash, (uint64_t)t->frames[i].line);
 	}
 	return hash;
 }
@@ -362,8 +362,8 @@ uint64_t snapshot_hash(const struct snapshot *s)
 	uint64_t hash = s->nprocesses;
 
 	for (unsigned i = 0; i < s->nthreads; i++) {
-		hash = mix(hash, (uint64_t)s->processes[s->threads[i].process].pid);
-		hash = mix(hash, stack_hash(s, &s->threads[i]));
+		hash = mix_hash(hash, (uint64_t)s->processes[s->threads[i].process].pid);
+		hash = mix_hash(hash, stack_hash(s, &s->threads[i]));
 	}
 	return hash;
 }

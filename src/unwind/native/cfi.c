@@ -11,7 +11,7 @@
  * The instructions are a program for a table with a row per code address and a column per register.
  * Those of the CIE make the first row of every function; those of the FDE go on from there, with
  * `advance_loc` between rows. We run them until the address is behind pc: then the row is the one
- * of pc. From the row comes a rule (pack()).
+ * of pc. From the row comes a rule (pack_rule()).
  *
  *	op	bits 7..6 = 1	advance_loc	the address, by the low six bits
  *		2		offset		register (low six bits) saved at CFA + n
@@ -110,7 +110,7 @@ static uint64_t take_bytes(struct cursor *c, unsigned n)
 	return v;
 }
 
-static void skip(struct cursor *c, uint64_t n)
+static void skip_bytes(struct cursor *c, uint64_t n)
 {
 	if (c->end - c->at < n) {
 		c->bad = true;
@@ -260,7 +260,7 @@ static bool parse_augmentation(struct cursor *c, const char *aug, struct cie *ou
 			out->fde_enc = (uint8_t)take_bytes(c, 1);
 			break;
 		case 'L':
-			skip(c, 1);
+			skip_bytes(c, 1);
 			break;
 		case 'P':
 			enc = (uint8_t)take_bytes(c, 1);
@@ -429,7 +429,7 @@ static struct cursor take_block(struct cursor *c)
 	uint64_t len = uleb(c);
 	struct cursor block = *c;
 
-	skip(c, len);
+	skip_bytes(c, len);
 	block.end = c->at;
 	return block;
 }
@@ -565,7 +565,7 @@ static void run_instruction(struct machine *m)
 
 /* --- from a row to a rule --- */
 
-static bool fits(int64_t v, unsigned bits)
+static bool fits_bits(int64_t v, unsigned bits)
 {
 	int64_t half = (int64_t)1 << (bits - 1);
 
@@ -580,7 +580,7 @@ static uint64_t slot16(const struct loc *l, uint8_t base)
 
 	if (l->how == LOC_SAME && base == LOC_CFA)
 		slot = 0;
-	else if (l->how == base && fits(l->off, 16) && (l->off || base == LOC_FP))
+	else if (l->how == base && fits_bits(l->off, 16) && (l->off || base == LOC_FP))
 		slot = l->off / 8;
 	return (uint16_t)slot;
 }
@@ -614,7 +614,7 @@ static uint64_t pack_others(const struct row *r)
  *	CFA = r10 + n, or rbx …			the same, in its prologue; or alloca
  *	the PLT's expression			sp + 8, or + 16 behind its push
  */
-static uint64_t pack(const struct row *r, uint64_t pc)
+static uint64_t pack_rule(const struct row *r, uint64_t pc)
 {
 	const struct loc *ra = &r->reg[REG_IDX_RA];
 	int64_t off = r->cfa_off;
@@ -637,7 +637,7 @@ static uint64_t pack(const struct row *r, uint64_t pc)
 		how = RULE_MORE + (r->cfa_reg - REG_IDX_MORE);
 	if (r->cfa_how == CFA_PLT && (pc & 15) >= r->plt_from)
 		off += 8;
-	if (!fits(off, 24))
+	if (!fits_bits(off, 24))
 		return RULE_NONE;
 	const struct loc *fp_loc = &r->reg[REG_IDX_FP];
 	if (how == RULE_R10_FP - 1 && fp_loc->how == LOC_FP)
@@ -677,7 +677,7 @@ uint64_t cfi_rule(const struct cfi_view *v, uint64_t pc)
 	if (c.bad || pc < begin || pc - begin >= range)
 		return RULE_NONE;
 	if (cie.augmented)
-		skip(&c, uleb(&c));
+		skip_bytes(&c, uleb(&c));
 	if (c.bad)
 		return RULE_NONE;
 	if (cie.signal)
@@ -688,5 +688,5 @@ uint64_t cfi_rule(const struct cfi_view *v, uint64_t pc)
 	m.initial = m.row;
 	m.loc = begin;
 	run_program(&m, c.at, c.end, pc);
-	return m.c.bad ? RULE_NONE : pack(&m.row, pc);
+	return m.c.bad ? RULE_NONE : pack_rule(&m.row, pc);
 }

@@ -5,7 +5,7 @@
  *	pc ---> cache[hash(pc)] ---- hit --> rule --+
  *	             | miss                         |
  *	             v                              v
- *	        rule_slow(): which object,      step(): CFA = sp or fp + offset
+ *	        rule_slow(): which object,      step_frame(): CFA = sp or fp + offset
  *	        its .eh_frame, cfi_rule();              pc' = *(CFA - 8), fp' = *(CFA + slot)
  *	        reports a new object                    sp' = CFA
  *
@@ -30,7 +30,7 @@
  * Nearly all frames need only sp and fp. The fast walk tracks nothing else; when it meets a rule
  * that is based on rbx, r12 … r15 (need_more), everything starts over with all of them tracked.
  *
- * Every load from the stack goes through readable(): the page was proved by the kernel once, and
+ * Every load from the stack goes through is_readable(): the page was proved by the kernel once, and
  * addresses only ever go up, so that a damaged chain ends instead of going round.
  */
 #include "unwind/native/native.h"
@@ -78,7 +78,7 @@ struct walk {
 
 /* --- the cache --- */
 
-static inline uint64_t mix(uint64_t rule)
+static inline uint64_t mix_hash(uint64_t rule)
 {
 	return rule * 0xd6e8feb86659fd93ull;
 }
@@ -93,7 +93,7 @@ static inline bool entry_get(struct entry *e, uint64_t key, uint64_t *out_rule)
 	uint64_t rule = atomic_load_explicit(&e->rule, memory_order_relaxed);
 
 	*out_rule = rule;
-	return atomic_load_explicit(&e->tag, memory_order_relaxed) == (key ^ mix(rule));
+	return atomic_load_explicit(&e->tag, memory_order_relaxed) == (key ^ mix_hash(rule));
 }
 
 /* The entry that is there moves to the second way, unless it is of an older epoch. Of two
@@ -105,13 +105,13 @@ static void cache_put(uint64_t at, uint64_t key, uint64_t rule)
 	uint64_t tag = atomic_load_explicit(&e->tag, memory_order_relaxed);
 
 	/* The first way holds another address of this epoch: that one moves to the second. */
-	if (tag && ((tag ^ mix(old)) ^ key) >> 48 == 0) {
+	if (tag && ((tag ^ mix_hash(old)) ^ key) >> 48 == 0) {
 		struct entry *second = &cache[(size_t)(e - cache) ^ 1];
 		atomic_store_explicit(&second->rule, old, memory_order_relaxed);
 		atomic_store_explicit(&second->tag, tag, memory_order_relaxed);
 	}
 	atomic_store_explicit(&e->rule, rule, memory_order_relaxed);
-	atomic_store_explicit(&e->tag, key ^ mix(rule), memory_order_relaxed);
+	atomic_store_explicit(&e->tag, key ^ mix_hash(rule), memory_order_relaxed);
 }
 
 static void cache_empty(void)
@@ -149,7 +149,7 @@ static __attribute__((noinline)) uint64_t rule_slow(struct walk *w, uint64_t at,
 	return rule;
 }
 
-static inline uint64_t load(uint64_t addr)
+static inline uint64_t load_word(uint64_t addr)
 {
 	return *(const uint64_t *)(uintptr_t)addr;
 }
@@ -163,7 +163,7 @@ static __attribute__((noinline)) bool grow_span(struct walk *w, uint64_t end)
 }
 
 /* May the word at addr, at or above the walk's stack pointer, be read? */
-static inline bool readable(struct walk *w, uint64_t addr)
+static inline bool is_readable(struct walk *w, uint64_t addr)
 {
 	if (addr < w->r.sp || addr & 7 || addr > ~0ull - 8)
 		return false;
@@ -176,13 +176,13 @@ static __attribute__((noinline)) bool step_signal(struct walk *w)
 	static const uint16_t more[ARCH_NMORE] = ARCH_SIG_MORE;
 	uint64_t sp = w->r.sp;
 
-	if (!readable(w, sp + ARCH_SIG_END - 8) || !readable(w, sp))
+	if (!is_readable(w, sp + ARCH_SIG_END - 8) || !is_readable(w, sp))
 		return false;
-	w->r.pc = load(sp + ARCH_SIG_PC);
-	w->r.fp = load(sp + ARCH_SIG_FP);
+	w->r.pc = load_word(sp + ARCH_SIG_PC);
+	w->r.fp = load_word(sp + ARCH_SIG_FP);
 	for (unsigned i = 0; i < ARCH_NMORE; i++)
-		w->r.more[i] = load(sp + more[i]);
-	w->r.sp = load(sp + ARCH_SIG_SP);
+		w->r.more[i] = load_word(sp + more[i]);
+	w->r.sp = load_word(sp + ARCH_SIG_SP);
 	w->exact = true;
 	if (w->r.sp > sp && w->r.sp < w->span.hi)
 		return true;
@@ -201,10 +201,10 @@ static __attribute__((noinline)) bool step_guess(struct walk *w)
 {
 	uint64_t fp = w->r.fp;
 
-	if (w->guess || !readable(w, fp) || !readable(w, fp + 8))
+	if (w->guess || !is_readable(w, fp) || !is_readable(w, fp + 8))
 		return false;
-	w->r.pc = arch_code_pointer(load(fp + 8));
-	w->r.fp = load(fp);
+	w->r.pc = arch_code_pointer(load_word(fp + 8));
+	w->r.fp = load_word(fp);
 	w->r.sp = fp + 16;
 	w->guess = true;
 	w->exact = false;
@@ -219,9 +219,9 @@ static __attribute__((noinline)) bool cfa_odd(struct walk *w, uint64_t rule, boo
 	uint64_t at = w->r.fp + (uint64_t)rule_offset(rule);
 
 	if (how == RULE_DEREF) {
-		if (!readable(w, at))
+		if (!is_readable(w, at))
 			return false;
-		*out_cfa = load(at);
+		*out_cfa = load_word(at);
 		return true;
 	}
 	if (!ARCH_HAS_MORE || how < RULE_MORE || how >= RULE_HOW_END)
@@ -244,7 +244,7 @@ static inline void restore_more(struct walk *w, uint64_t rule, uint64_t cfa)
 		if (slot == 15)
 			w->r.more[i] = 0;
 		else if (slot && at >= w->r.sp)
-			w->r.more[i] = load(at);
+			w->r.more[i] = load_word(at);
 	}
 }
 
@@ -259,7 +259,7 @@ static inline uint64_t frame_pointer(const struct walk *w, uint64_t rule, uint64
 		return w->r.fp;
 	if (UNLIKELY(slot == RULE_LOST || at >= cfa || at & 7))
 		return 0;
-	return LIKELY(at >= w->r.sp) ? load(at) : w->r.fp;
+	return LIKELY(at >= w->r.sp) ? load_word(at) : w->r.fp;
 }
 
 /* On x86-64 it lies right below the CFA, by the ABI. On aarch64 it is in a register at first: in
@@ -267,15 +267,16 @@ static inline uint64_t frame_pointer(const struct walk *w, uint64_t rule, uint64
 static inline uint64_t return_address(const struct walk *w, uint64_t rule, uint64_t cfa)
 {
 	if (ARCH_HAS_MORE)
-		return load(cfa - 8);
+		return load_word(cfa - 8);
 	uint64_t at = cfa + 8 * (uint64_t)rule_ra_slot(rule);
 	if (at == cfa) /* still in lr: only where the walk began or a signal hit */
 		return w->exact ? arch_code_pointer(w->r.more[0]) : 0;
-	return at >= w->r.sp && at < cfa ? arch_code_pointer(load(at)) : 0;
+	return at >= w->r.sp && at < cfa ? arch_code_pointer(load_word(at)) : 0;
 }
 
 /* From a frame to its caller's. */
-static inline __attribute__((always_inline)) bool step(struct walk *w, uint64_t rule, bool full)
+static inline __attribute__((always_inline)) bool step_frame(struct walk *w, uint64_t rule,
+							     bool full)
 {
 	unsigned how = rule_how(rule);
 	uint64_t cfa = (how == RULE_SP ? w->r.sp : w->r.fp) + (uint64_t)rule_offset(rule);
@@ -283,7 +284,7 @@ static inline __attribute__((always_inline)) bool step(struct walk *w, uint64_t 
 	if (UNLIKELY(how != RULE_SP && how != RULE_FP) && !cfa_odd(w, rule, full, &cfa))
 		return false;
 	/* On x86-64 a call always moves; elsewhere the first frame may have none of its own. */
-	if (cfa < w->r.sp + (ARCH_HAS_MORE || !w->exact ? 8 : 0) || !readable(w, cfa - 8))
+	if (cfa < w->r.sp + (ARCH_HAS_MORE || !w->exact ? 8 : 0) || !is_readable(w, cfa - 8))
 		return false;
 	uint64_t pc = return_address(w, rule, cfa);
 	w->r.fp = frame_pointer(w, rule, cfa);
@@ -306,13 +307,13 @@ static __attribute__((noinline)) bool step_odd(struct walk *w, uint64_t rule, bo
 	case RULE_NONE:
 		return step_guess(w);
 	default:
-		return step(w, rule, full);
+		return step_frame(w, rule, full);
 	}
 }
 
 /* --- the whole stack --- */
 
-static inline __attribute__((always_inline)) void walk(struct walk *w, bool full)
+static inline __attribute__((always_inline)) void walk_frames(struct walk *w, bool full)
 {
 	uint64_t now = atomic_load_explicit(&epoch, memory_order_relaxed);
 
@@ -336,7 +337,7 @@ static inline __attribute__((always_inline)) void walk(struct walk *w, bool full
 		if (w->n == w->max && (!w->from || depth >= HOOK_FRAMES))
 			return;
 		unsigned how = rule_how(rule);
-		if (LIKELY(how == RULE_SP || how == RULE_FP) ? !step(w, rule, full)
+		if (LIKELY(how == RULE_SP || how == RULE_FP) ? !step_frame(w, rule, full)
 							     : !step_odd(w, rule, full))
 			return;
 	}
@@ -350,7 +351,7 @@ static __attribute__((noinline)) void walk_full(struct walk *w, const struct nat
 	w->n = w->switches = 0;
 	w->exact = true;
 	w->guess = false;
-	walk(w, true);
+	walk_frames(w, true);
 }
 
 /*
@@ -358,7 +359,7 @@ static __attribute__((noinline)) void walk_full(struct walk *w, const struct nat
  * replaced by another at the same addresses is not announced by anybody. A hit in the cache never
  * asks; so every RECHECK_EVERY captures of a thread the objects of its stack are looked up anew.
  */
-static __attribute__((noinline)) void recheck(const struct walk *w)
+static __attribute__((noinline)) void recheck_frames(const struct walk *w)
 {
 	struct native_object o = {0};
 
@@ -386,7 +387,7 @@ unsigned native_capture(uint64_t *out_pc, unsigned max, uint64_t from, native_mo
 	uint64_t sp = w.r.sp;
 	struct native_regs start = w.r;
 	struct span entered = w.span = span_enter(sp);
-	walk(&w, false);
+	walk_frames(&w, false);
 	if (UNLIKELY(w.need_more)) {
 		w.from = from;
 		walk_full(&w, &start);
@@ -396,7 +397,7 @@ unsigned native_capture(uint64_t *out_pc, unsigned max, uint64_t from, native_mo
 	if (UNLIKELY(w.refused))
 		return 0;
 	if (UNLIKELY(++count % RECHECK_EVERY == 0) && !span_is_sealed())
-		recheck(&w);
+		recheck_frames(&w);
 	return w.n;
 }
 

@@ -47,8 +47,8 @@ void python_frame_decode(const struct python_layout *l, uint64_t address, const 
 
 /* In 3.11 and 3.12 the thread state points to a small structure on the C stack, one per run of the
  * interpreter's loop, and that one to the frame. */
-static int innermost(const struct python_reader *r, const struct python_layout *l, uint64_t tstate,
-		     uint64_t *out)
+static int innermost_frame(const struct python_reader *r, const struct python_layout *l,
+			   uint64_t tstate, uint64_t *out)
 {
 	if (l->tstate.cframe == PYTHON_NONE)
 		return python_read_word(r, tstate + l->tstate.frame, out);
@@ -62,7 +62,7 @@ int python_walk_begin(struct python_walk *w, const struct python_reader *r,
 		      const struct python_layout *l, uint64_t tstate)
 {
 	*w = (struct python_walk){.reader = r, .layout = l};
-	return innermost(r, l, tstate, &w->at);
+	return innermost_frame(r, l, tstate, &w->at);
 }
 
 int python_walk_next(struct python_walk *w, struct python_raw_frame *out)

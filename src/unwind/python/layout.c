@@ -186,7 +186,7 @@ struct reading {
  * that makes no sense spoils the whole layout (`bad`), and it is not used: half a layout reads
  * plausible garbage. `end` grows along, so that a walk copies no more of a structure than it needs.
  */
-static uint32_t checked(struct reading *d, uint64_t offset, enum word size, unsigned width)
+static uint32_t checked_offset(struct reading *d, uint64_t offset, enum word size, unsigned width)
 {
 	uint64_t bytes = d->word[size];
 
@@ -200,9 +200,9 @@ static uint32_t checked(struct reading *d, uint64_t offset, enum word size, unsi
 	return (uint32_t)offset;
 }
 
-static uint32_t field(struct reading *d, enum word w, enum word size, unsigned width)
+static uint32_t read_field(struct reading *d, enum word w, enum word size, unsigned width)
 {
-	return checked(d, d->word[w], size, width);
+	return checked_offset(d, d->word[w], size, width);
 }
 
 /* How many bytes hold all fields seen since the last call. */
@@ -226,30 +226,31 @@ static void read_interpreter(struct reading *d, struct python_layout *l)
 	uint64_t own_gil = d->word[INTERP_OWN_GIL];
 
 	l->runtime = (struct python_layout_runtime){
-		.interpreters_head = field(d, RUNTIME_INTERPRETERS, RUNTIME_SIZE, 8),
+		.interpreters_head = read_field(d, RUNTIME_INTERPRETERS, RUNTIME_SIZE, 8),
 		.tstate_current = PYTHON_NONE,
 		.gil_locked = PYTHON_NONE,
 		.gil_last_holder = PYTHON_NONE,
 		.gc_collecting = PYTHON_NONE,
 	};
-	l->interp.next = field(d, INTERP_NEXT, INTERP_SIZE, 8);
-	l->interp.id = field(d, INTERP_ID, INTERP_SIZE, 8);
-	l->interp.threads_head = field(d, INTERP_THREADS, INTERP_SIZE, 8);
-	l->interp.modules = field(d, INTERP_MODULES, INTERP_SIZE, 8);
-	l->interp.gil = field(d, INTERP_GIL, INTERP_SIZE, 8);
+	l->interp.next = read_field(d, INTERP_NEXT, INTERP_SIZE, 8);
+	l->interp.id = read_field(d, INTERP_ID, INTERP_SIZE, 8);
+	l->interp.threads_head = read_field(d, INTERP_THREADS, INTERP_SIZE, 8);
+	l->interp.modules = read_field(d, INTERP_MODULES, INTERP_SIZE, 8);
+	l->interp.gil = read_field(d, INTERP_GIL, INTERP_SIZE, 8);
 	l->interp.code_generation =
-		d->minor < 14 ? PYTHON_NONE : field(d, INTERP_CODE_GENERATION, INTERP_SIZE, 8);
+		d->minor < 14 ? PYTHON_NONE : read_field(d, INTERP_CODE_GENERATION, INTERP_SIZE, 8);
 
 	/* Reported as one place in the interpreter and another in there. */
-	field(d, GC_COLLECTING, GC_SIZE, 4);
-	field(d, INTERP_GC, INTERP_SIZE, 8);
+	read_field(d, GC_COLLECTING, GC_SIZE, 4);
+	read_field(d, INTERP_GC, INTERP_SIZE, 8);
 	l->interp.gc_collecting =
-		checked(d, d->word[INTERP_GC] + d->word[GC_COLLECTING], INTERP_SIZE, 4);
+		checked_offset(d, d->word[INTERP_GC] + d->word[GC_COLLECTING], INTERP_SIZE, 4);
 
 	/* Reported of the interpreter's own GIL; `interp.gil` may point at another one. */
-	field(d, INTERP_OWN_GIL, INTERP_SIZE, 8);
-	l->gil.locked = field(d, INTERP_OWN_GIL_LOCKED, INTERP_SIZE, 4) - (uint32_t)own_gil;
-	l->gil.last_holder = field(d, INTERP_OWN_GIL_HOLDER, INTERP_SIZE, 8) - (uint32_t)own_gil;
+	read_field(d, INTERP_OWN_GIL, INTERP_SIZE, 8);
+	l->gil.locked = read_field(d, INTERP_OWN_GIL_LOCKED, INTERP_SIZE, 4) - (uint32_t)own_gil;
+	l->gil.last_holder =
+		read_field(d, INTERP_OWN_GIL_HOLDER, INTERP_SIZE, 8) - (uint32_t)own_gil;
 	if (l->gil.locked > 4096 || l->gil.last_holder > 4096)
 		d->bad = true;
 	d->end = 0;
@@ -257,18 +258,18 @@ static void read_interpreter(struct reading *d, struct python_layout *l)
 
 static void read_tstate(struct reading *d, struct python_layout *l)
 {
-	l->tstate.prev = field(d, TSTATE_PREV, TSTATE_SIZE, 8);
-	l->tstate.next = field(d, TSTATE_NEXT, TSTATE_SIZE, 8);
-	l->tstate.interp = field(d, TSTATE_INTERP, TSTATE_SIZE, 8);
-	l->tstate.thread_id = field(d, TSTATE_THREAD_ID, TSTATE_SIZE, 8);
-	l->tstate.native_thread_id = field(d, TSTATE_NATIVE_ID, TSTATE_SIZE, 8);
-	l->tstate.frame = field(d, TSTATE_FRAME, TSTATE_SIZE, 8);
+	l->tstate.prev = read_field(d, TSTATE_PREV, TSTATE_SIZE, 8);
+	l->tstate.next = read_field(d, TSTATE_NEXT, TSTATE_SIZE, 8);
+	l->tstate.interp = read_field(d, TSTATE_INTERP, TSTATE_SIZE, 8);
+	l->tstate.thread_id = read_field(d, TSTATE_THREAD_ID, TSTATE_SIZE, 8);
+	l->tstate.native_thread_id = read_field(d, TSTATE_NATIVE_ID, TSTATE_SIZE, 8);
+	l->tstate.frame = read_field(d, TSTATE_FRAME, TSTATE_SIZE, 8);
 	l->tstate.cframe = l->cframe_current = PYTHON_NONE;
-	l->tstate.datastack_chunk = field(d, TSTATE_CHUNK, TSTATE_SIZE, 8);
+	l->tstate.datastack_chunk = read_field(d, TSTATE_CHUNK, TSTATE_SIZE, 8);
 	l->tstate.base_frame = l->tstate.holds_gil = PYTHON_NONE;
 	if (d->minor >= 15) {
-		l->tstate.base_frame = field(d, TSTATE_BASE_FRAME, TSTATE_SIZE, 8);
-		l->tstate.holds_gil = field(d, TSTATE_HOLDS_GIL, TSTATE_SIZE, 4);
+		l->tstate.base_frame = read_field(d, TSTATE_BASE_FRAME, TSTATE_SIZE, 8);
+		l->tstate.holds_gil = read_field(d, TSTATE_HOLDS_GIL, TSTATE_SIZE, 4);
 	}
 	l->tstate.size = end_of(d, PYTHON_TSTATE_MAX);
 }
@@ -279,17 +280,17 @@ static void read_frame(struct reading *d, struct python_layout *l)
 {
 	bool copies = d->free_threaded && d->minor >= 14; /* of the instructions, one per thread */
 
-	l->frame.back = field(d, FRAME_PREVIOUS, FRAME_SIZE, 8);
-	l->frame.code = field(d, FRAME_EXECUTABLE, FRAME_SIZE, 8);
-	l->frame.lasti = field(d, FRAME_INSTRUCTION, FRAME_SIZE, 8);
-	l->frame.owner = field(d, FRAME_OWNER, FRAME_SIZE, 1);
+	l->frame.back = read_field(d, FRAME_PREVIOUS, FRAME_SIZE, 8);
+	l->frame.code = read_field(d, FRAME_EXECUTABLE, FRAME_SIZE, 8);
+	l->frame.lasti = read_field(d, FRAME_INSTRUCTION, FRAME_SIZE, 8);
+	l->frame.owner = read_field(d, FRAME_OWNER, FRAME_SIZE, 1);
 	l->frame.executing = PYTHON_NONE;
 	l->frame.is_entry = PYTHON_NONE;
-	l->frame.tlbc_index = copies ? field(d, FRAME_TLBC, FRAME_SIZE, 4) : PYTHON_NONE;
+	l->frame.tlbc_index = copies ? read_field(d, FRAME_TLBC, FRAME_SIZE, 4) : PYTHON_NONE;
 	l->frame.stackpointer =
-		d->minor < 14 ? PYTHON_NONE : field(d, FRAME_STACKPOINTER, FRAME_SIZE, 8);
+		d->minor < 14 ? PYTHON_NONE : read_field(d, FRAME_STACKPOINTER, FRAME_SIZE, 8);
 	l->frame.size = end_of(d, PYTHON_FRAME_MAX);
-	l->frame.locals = field(d, FRAME_LOCALS, FRAME_SIZE, 8);
+	l->frame.locals = read_field(d, FRAME_LOCALS, FRAME_SIZE, 8);
 	end_of(d, PYTHON_FRAME_MAX);
 }
 
@@ -298,21 +299,21 @@ static void read_code(struct reading *d, struct python_layout *l)
 	bool copies = d->free_threaded && d->minor >= 14;
 	uint64_t argcount = d->word[CODE_ARGCOUNT];
 
-	l->code.filename = field(d, CODE_FILENAME, CODE_SIZE, 8);
-	l->code.name = field(d, CODE_NAME, CODE_SIZE, 8);
-	l->code.qualname = field(d, CODE_QUALNAME, CODE_SIZE, 8);
-	l->code.linetable = field(d, CODE_LINETABLE, CODE_SIZE, 8);
-	l->code.firstlineno = field(d, CODE_FIRSTLINENO, CODE_SIZE, 4);
-	l->code.argcount = field(d, CODE_ARGCOUNT, CODE_SIZE, 4);
+	l->code.filename = read_field(d, CODE_FILENAME, CODE_SIZE, 8);
+	l->code.name = read_field(d, CODE_NAME, CODE_SIZE, 8);
+	l->code.qualname = read_field(d, CODE_QUALNAME, CODE_SIZE, 8);
+	l->code.linetable = read_field(d, CODE_LINETABLE, CODE_SIZE, 8);
+	l->code.firstlineno = read_field(d, CODE_FIRSTLINENO, CODE_SIZE, 4);
+	l->code.argcount = read_field(d, CODE_ARGCOUNT, CODE_SIZE, 4);
 	/* Not reported: flags, arguments, positional-only ones, keyword-only ones are in a row. */
-	l->code.flags = checked(d, argcount - 4, CODE_SIZE, 4);
-	l->code.kwonlyargcount = checked(d, argcount + 8, CODE_SIZE, 4);
+	l->code.flags = checked_offset(d, argcount - 4, CODE_SIZE, 4);
+	l->code.kwonlyargcount = checked_offset(d, argcount + 8, CODE_SIZE, 4);
 	l->code.nlocals = l->code.varnames = PYTHON_NONE;
-	l->code.localsplusnames = field(d, CODE_NAMES, CODE_SIZE, 8);
-	l->code.localspluskinds = field(d, CODE_KINDS, CODE_SIZE, 8);
-	l->code.tlbc = copies ? field(d, CODE_TLBC, CODE_SIZE, 8) : PYTHON_NONE;
+	l->code.localsplusnames = read_field(d, CODE_NAMES, CODE_SIZE, 8);
+	l->code.localspluskinds = read_field(d, CODE_KINDS, CODE_SIZE, 8);
+	l->code.tlbc = copies ? read_field(d, CODE_TLBC, CODE_SIZE, 8) : PYTHON_NONE;
 	l->code.size = end_of(d, PYTHON_CODE_MAX);
-	l->code.instructions = field(d, CODE_INSTRUCTIONS, CODE_SIZE, 2);
+	l->code.instructions = read_field(d, CODE_INSTRUCTIONS, CODE_SIZE, 2);
 }
 
 /* basicsize and dictoffset of a type, and the cached keys of a heap type, are said from 3.15 on.
@@ -321,29 +322,29 @@ static void read_object(struct reading *d, struct python_layout *l)
 {
 	uint64_t name = d->word[TYPE_NAME];
 
-	l->object.object_size = checked(d, d->word[OBJECT_SIZE] - 8, OBJECT_SIZE, 8) + 8;
-	l->object.type = field(d, OBJECT_TYPE, OBJECT_SIZE, 8);
-	l->object.var_size = field(d, TUPLE_LENGTH, TUPLE_SIZE, 8);
-	l->object.tuple_items = field(d, TUPLE_ITEMS, TUPLE_SIZE, 8);
-	l->object.list_items = field(d, LIST_ITEMS, LIST_SIZE, 8);
-	l->object.float_value = field(d, FLOAT_VALUE, FLOAT_SIZE, 8);
-	l->object.long_tag = field(d, LONG_TAG, LONG_SIZE, 8);
-	l->object.long_digits = field(d, LONG_DIGITS, LONG_SIZE, 4);
-	l->object.bytes_data = field(d, BYTES_DATA, BYTES_SIZE, 1);
+	l->object.object_size = checked_offset(d, d->word[OBJECT_SIZE] - 8, OBJECT_SIZE, 8) + 8;
+	l->object.type = read_field(d, OBJECT_TYPE, OBJECT_SIZE, 8);
+	l->object.var_size = read_field(d, TUPLE_LENGTH, TUPLE_SIZE, 8);
+	l->object.tuple_items = read_field(d, TUPLE_ITEMS, TUPLE_SIZE, 8);
+	l->object.list_items = read_field(d, LIST_ITEMS, LIST_SIZE, 8);
+	l->object.float_value = read_field(d, FLOAT_VALUE, FLOAT_SIZE, 8);
+	l->object.long_tag = read_field(d, LONG_TAG, LONG_SIZE, 8);
+	l->object.long_digits = read_field(d, LONG_DIGITS, LONG_SIZE, 4);
+	l->object.bytes_data = read_field(d, BYTES_DATA, BYTES_SIZE, 1);
 
 	/* Reported from 3.15 on; as far behind the name as ever. */
 	bool has_offsets = d->minor >= 15;
-	l->object.type_name = field(d, TYPE_NAME, TYPE_SIZE, 8);
-	l->object.type_flags = field(d, TYPE_FLAGS, TYPE_SIZE, 8);
+	l->object.type_name = read_field(d, TYPE_NAME, TYPE_SIZE, 8);
+	l->object.type_flags = read_field(d, TYPE_FLAGS, TYPE_SIZE, 8);
 	l->object.type_basicsize =
-		checked(d, has_offsets ? d->word[TYPE_BASICSIZE] : name + 8, TYPE_SIZE, 8);
-	l->object.type_dictoffset =
-		checked(d, has_offsets ? d->word[TYPE_DICTOFFSET] : name + 264, TYPE_SIZE, 8);
+		checked_offset(d, has_offsets ? d->word[TYPE_BASICSIZE] : name + 8, TYPE_SIZE, 8);
+	l->object.type_dictoffset = checked_offset(
+		d, has_offsets ? d->word[TYPE_DICTOFFSET] : name + 264, TYPE_SIZE, 8);
 
-	l->dict.keys = field(d, DICT_KEYS, DICT_SIZE, 8);
-	l->dict.values = field(d, DICT_VALUES, DICT_SIZE, 8);
-	l->dict.used = checked(d, d->word[DICT_KEYS] - 16, DICT_SIZE, 8);
-	l->dict.cached_keys = has_offsets ? field(d, HEAP_TYPE_KEYS, HEAP_TYPE_SIZE, 8)
+	l->dict.keys = read_field(d, DICT_KEYS, DICT_SIZE, 8);
+	l->dict.values = read_field(d, DICT_VALUES, DICT_SIZE, 8);
+	l->dict.used = checked_offset(d, d->word[DICT_KEYS] - 16, DICT_SIZE, 8);
+	l->dict.cached_keys = has_offsets ? read_field(d, HEAP_TYPE_KEYS, HEAP_TYPE_SIZE, 8)
 					  : (uint32_t)d->word[TYPE_SIZE] + 464;
 }
 
@@ -353,11 +354,11 @@ static void read_text(struct reading *d, struct python_layout *l)
 	unsigned shift = d->free_threaded && d->minor >= 14 ? 8 : 2;
 	uint64_t ascii = d->word[TEXT_ASCII_SIZE];
 
-	l->text.length = field(d, TEXT_LENGTH, TEXT_SIZE, 8);
-	l->text.state = field(d, TEXT_STATE, TEXT_SIZE, 4);
-	l->text.ascii_data = checked(d, ascii, TEXT_SIZE, 8);
-	l->text.compact_data =
-		checked(d, d->minor < 15 ? ascii + 16 : d->word[TEXT_COMPACT_SIZE], TEXT_SIZE, 8);
+	l->text.length = read_field(d, TEXT_LENGTH, TEXT_SIZE, 8);
+	l->text.state = read_field(d, TEXT_STATE, TEXT_SIZE, 4);
+	l->text.ascii_data = checked_offset(d, ascii, TEXT_SIZE, 8);
+	l->text.compact_data = checked_offset(
+		d, d->minor < 15 ? ascii + 16 : d->word[TEXT_COMPACT_SIZE], TEXT_SIZE, 8);
 	l->text.data = l->text.compact_data;
 	l->text.kind_shift = (uint8_t)shift;
 	l->text.compact_bit = (uint8_t)(shift + 3);

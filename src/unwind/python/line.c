@@ -102,7 +102,7 @@ static int byte_of(struct python_lines_reader *r, int32_t *out)
 }
 
 /* Six bits a byte, lowest first; another follows where bit 6 is set. */
-static int varint(struct python_lines_reader *r, uint32_t *out)
+static int read_varint(struct python_lines_reader *r, uint32_t *out)
 {
 	uint32_t value = 0;
 
@@ -125,7 +125,7 @@ static int move_line_by_varint(struct python_lines_reader *r)
 {
 	uint32_t v;
 
-	if (varint(r, &v) < 0)
+	if (read_varint(r, &v) < 0)
 		return -EPROTO;
 	return move_line(r, v & 1 ? -(int32_t)(v >> 1) : (int32_t)(v >> 1));
 }
@@ -135,7 +135,7 @@ static int column_varint(struct python_lines_reader *r, int32_t *out)
 {
 	uint32_t v;
 
-	if (varint(r, &v) < 0 || v > INT32_MAX)
+	if (read_varint(r, &v) < 0 || v > INT32_MAX)
 		return -EPROTO;
 	*out = (int32_t)v - 1;
 	return 0;
@@ -145,7 +145,7 @@ static int long_location(struct python_lines_reader *r, struct python_position *
 {
 	uint32_t lines;
 
-	if (move_line_by_varint(r) < 0 || varint(r, &lines) < 0 || lines > INT32_MAX)
+	if (move_line_by_varint(r) < 0 || read_varint(r, &lines) < 0 || lines > INT32_MAX)
 		return -EPROTO;
 	at->line = r->line;
 	if (__builtin_add_overflow(r->line, (int32_t)lines, &at->end_line))
@@ -155,7 +155,7 @@ static int long_location(struct python_lines_reader *r, struct python_position *
 
 /* Short forms hold the line and pack columns; only the long form has an end line. Every form
  * that has a line moves the running one, which the next entry counts from. */
-static int location(struct python_lines_reader *r, unsigned kind, struct python_position *at)
+static int read_location(struct python_lines_reader *r, unsigned kind, struct python_position *at)
 {
 	*at = (struct python_position){NOWHERE, NOWHERE, NOWHERE, NOWHERE};
 	switch (kind) {
@@ -196,7 +196,7 @@ static int next_location(struct python_lines_reader *r, struct python_lines_run 
 	if (byte_of(r, &head) < 0 || !(head & 0x80))
 		return -EPROTO;
 	if (run_of(r, 2 * ((uint32_t)(head & 7) + 1), NOWHERE, out) < 0 ||
-	    location(r, head >> 3 & 15, &out->at) < 0)
+	    read_location(r, head >> 3 & 15, &out->at) < 0)
 		return -EPROTO;
 	return 1;
 }

@@ -73,7 +73,7 @@ static bool begins_with(const char *file, size_t len, const char *with)
 }
 
 /* Behind the first `part`; NULL if there is none. */
-static const char *behind(const char *file, size_t len, const char *part)
+static const char *text_behind(const char *file, size_t len, const char *part)
 {
 	const char *at = memmem(file, len, part, strlen(part));
 
@@ -83,7 +83,7 @@ static const char *behind(const char *file, size_t len, const char *part)
 static const char *behind_packages(const char *file, size_t len)
 {
 	for (unsigned i = 0; i < COUNT(package_folders); i++) {
-		const char *rest = behind(file, len, package_folders[i]);
+		const char *rest = text_behind(file, len, package_folders[i]);
 		if (rest)
 			return rest;
 	}
@@ -96,7 +96,7 @@ static const char *behind_library(const char *file, size_t len)
 	static const char part[] = "/python3";
 	const char *end = file + len, *rest = file;
 
-	while ((rest = behind(rest, (size_t)(end - rest), part)) != NULL) {
+	while ((rest = text_behind(rest, (size_t)(end - rest), part)) != NULL) {
 		const char *at = rest - strlen(part), *p = rest;
 		while (p < end && ((*p >= '0' && *p <= '9') || *p == '.' || *p == 't'))
 			p++;
@@ -111,7 +111,7 @@ static const char *behind_library(const char *file, size_t len)
 static bool is_one_of(const char *file, size_t len, const char *const *parts, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
-		if (behind(file, len, parts[i]))
+		if (text_behind(file, len, parts[i]))
 			return true;
 	return false;
 }
@@ -123,7 +123,7 @@ bool python_is_own(const char *file, size_t len)
 	for (unsigned i = 0; i < COUNT(own_homes); i++) {
 		const char *rest = file;
 
-		while ((rest = behind(rest, (size_t)(end - rest), own_homes[i])) != NULL)
+		while ((rest = text_behind(rest, (size_t)(end - rest), own_homes[i])) != NULL)
 			for (unsigned k = 0; k < COUNT(own_packages); k++)
 				if (begins_with(rest, (size_t)(end - rest), own_packages[k]))
 					return true;

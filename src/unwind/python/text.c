@@ -88,7 +88,7 @@ static size_t put_utf8(char *out, size_t room, uint32_t c)
 }
 
 /* NUL would end the text for C, a lone surrogate is no UTF-8: both are shown as U+FFFD. */
-static uint32_t character(const unsigned char *at, unsigned kind)
+static uint32_t read_character(const unsigned char *at, unsigned kind)
 {
 	uint32_t c = 0;
 
@@ -122,7 +122,7 @@ ssize_t python_text(const struct python_reader *r, const struct python_layout *l
 		if (got < 0)
 			return got;
 		for (size_t i = 0; i < n; i++) {
-			uint32_t c = character(piece + i * t.kind, t.kind);
+			uint32_t c = read_character(piece + i * t.kind, t.kind);
 			size_t put = put_utf8(out + used, cap - 1 - used, c);
 
 			if (c > 0x10ffff || (t.ascii && c != REPLACEMENT && c > 0x7f))

@@ -3,7 +3,7 @@
  * One walk of one thread (walk.h says why it is believed):
  *
  *	copy_until_good()			up to COPIES copies, ATTEMPTS with new plans
- *	  attempt()
+ *	  try_walk()
  *	    copy_all()				one process_vm_readv for everything below:
  *
  *	      extra | GIL | areas, chunks (1st) | thread state, cframe | areas, chunks (2nd) | GIL
@@ -494,8 +494,8 @@ static bool judge_copy(struct attempt *a, unsigned *out_moved, unsigned *out_odd
 	return true;
 }
 
-static int attempt(struct walker *w, struct walk_thread *t, const struct remote_span *extra,
-		   unsigned nextra, unsigned *moved, unsigned *odd, struct python_raw_frame *last)
+static int try_walk(struct walker *w, struct walk_thread *t, const struct remote_span *extra,
+		    unsigned nextra, unsigned *moved, unsigned *odd, struct python_raw_frame *last)
 {
 	const struct python_layout *l = w->layout;
 	struct attempt a = {.w = w, .t = t};
@@ -594,7 +594,7 @@ static int copy_until_good(struct walker *w, struct walk_thread *t, const struct
 		unsigned moved = 0, odd = 0;
 		struct python_raw_frame last = {0};
 
-		ret = attempt(w, t, extra, nextra, &moved, &odd, &last);
+		ret = try_walk(w, t, extra, nextra, &moved, &odd, &last);
 		if (ret < 0 && ret != -EAGAIN)
 			return ret;
 		*out_cut = moved > odd ? moved : odd;

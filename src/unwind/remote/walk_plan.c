@@ -102,7 +102,7 @@ static void plan_areas(struct walk_thread *t, uint32_t size)
 	}
 }
 
-static bool contains(const uint64_t *list, unsigned n, uint64_t what)
+static bool list_contains(const uint64_t *list, unsigned n, uint64_t what)
 {
 	while (n-- > 0)
 		if (list[n] == what)
@@ -116,8 +116,8 @@ static void keep_recent(struct walk_thread *t, const uint64_t *found, unsigned n
 	unsigned inner = t->nloose < WALK_RECENT ? t->nloose : WALK_RECENT;
 
 	for (unsigned i = 0; i < inner; i++) {
-		if (contains(found, nfound < 64 ? nfound : 64, t->loose[i]) ||
-		    contains(t->recent, t->nrecent, t->loose[i]))
+		if (list_contains(found, nfound < 64 ? nfound : 64, t->loose[i]) ||
+		    list_contains(t->recent, t->nrecent, t->loose[i]))
 			continue;
 		if (t->nrecent == WALK_RECENT)
 			memmove(t->recent, t->recent + 1, --t->nrecent * sizeof(*t->recent));

@@ -39,7 +39,7 @@ struct scan {
 static uint64_t scan_type(struct scan *s);
 static uint64_t scan_encoding(struct scan *s);
 
-static uint64_t plus(uint64_t a, uint64_t b)
+static uint64_t add_saturated(uint64_t a, uint64_t b)
 {
 	return a + b > MOST ? MOST : a + b;
 }
@@ -57,9 +57,9 @@ static uint64_t note_part(struct scan *s, uint64_t n, bool has_number)
 	return n;
 }
 
-static uint64_t spend(struct scan *s, uint64_t n)
+static uint64_t spend_work(struct scan *s, uint64_t n)
 {
-	s->total = plus(s->total, n);
+	s->total = add_saturated(s->total, n);
 	return n;
 }
 
@@ -100,7 +100,7 @@ static uint64_t scan_source_name(struct scan *s)
 	if (strnlen(s->p, n) < n)
 		return give_up(s);
 	s->p += n;
-	return spend(s, n + WORD);
+	return spend_work(s, n + WORD);
 }
 
 /* The end of a reference, "_" for 0, "0_" for 1, "1A_" …: its number. */
@@ -130,7 +130,7 @@ static uint64_t scan_literal(struct scan *s)
 		n = scan_type(s);
 		size_t value = strspn(s->p, "0123456789abcdefn._");
 		s->p += value;
-		n = plus(n, spend(s, value + WORD));
+		n = add_saturated(n, spend_work(s, value + WORD));
 	}
 	return take_char(s, 'E') ? n : give_up(s);
 }
@@ -138,7 +138,7 @@ static uint64_t scan_literal(struct scan *s)
 /* Behind I or J. */
 static uint64_t scan_arguments(struct scan *s)
 {
-	uint64_t sum = spend(s, WORD), count = 0;
+	uint64_t sum = spend_work(s, WORD), count = 0;
 
 	if (++s->depth > MAX_DEPTH)
 		return give_up(s);
@@ -147,9 +147,9 @@ static uint64_t scan_arguments(struct scan *s)
 			     : take_char(s, 'J') ? scan_arguments(s)
 						 : scan_type(s);
 
-		n = plus(n, spend(s, 2));
+		n = add_saturated(n, spend_work(s, 2));
 		s->found = larger(s->found, n);
-		sum = plus(sum, n);
+		sum = add_saturated(sum, n);
 		s->found_args = larger(s->found_args, ++count);
 	}
 	s->depth--;
@@ -163,7 +163,7 @@ static uint64_t scan_if_arguments(struct scan *s, uint64_t n, bool has_number)
 
 	note_part(s, n, is_template && has_number);
 	if (take_char(s, 'I'))
-		n = plus(n, scan_arguments(s));
+		n = add_saturated(n, scan_arguments(s));
 	return note_part(s, n, false);
 }
 
@@ -175,11 +175,11 @@ static uint64_t scan_substitution(struct scan *s)
 	s->p++;
 	if (*s->p && strchr("absiod", *s->p)) {
 		s->p++;
-		return spend(s, STD_WORD);
+		return spend_work(s, STD_WORD);
 	}
 	if (!take_sequence(s, &number))
 		return give_up(s);
-	return spend(s, number < s->count ? s->numbered[number] : s->largest);
+	return spend_work(s, number < s->count ? s->numbered[number] : s->largest);
 }
 
 static uint64_t scan_template_param(struct scan *s)
@@ -187,19 +187,19 @@ static uint64_t scan_template_param(struct scan *s)
 	size_t unused;
 
 	s->p++;
-	return take_sequence(s, &unused) ? spend(s, s->argument) : give_up(s);
+	return take_sequence(s, &unused) ? spend_work(s, s->argument) : give_up(s);
 }
 
 /* Ul <types> E [number] _ : a lambda. Ut [number] _ : a type without a name. */
 static uint64_t scan_unnamed(struct scan *s)
 {
-	uint64_t n = spend(s, WORD);
+	uint64_t n = spend_work(s, WORD);
 	char kind = s->p[1];
 
 	s->p += 2;
 	if (kind == 'l')
 		while (!s->lost && !take_char(s, 'E'))
-			n = plus(n, scan_type(s));
+			n = add_saturated(n, scan_type(s));
 	else if (kind != 't')
 		return give_up(s);
 	skip_digits(s);
@@ -214,7 +214,7 @@ static uint64_t scan_operator(struct scan *s)
 
 	if (!strncmp(s->p, "cv", 2)) {
 		s->p += 2;
-		return plus(spend(s, WORD), scan_type(s));
+		return add_saturated(spend_work(s, WORD), scan_type(s));
 	}
 	if (!strncmp(s->p, "li", 2)) {
 		s->p += 2;
@@ -223,7 +223,7 @@ static uint64_t scan_operator(struct scan *s)
 	for (const char *at = two; *at; at += 2)
 		if (!strncmp(s->p, at, 2)) {
 			s->p += 2;
-			return spend(s, WORD);
+			return spend_work(s, WORD);
 		}
 	return give_up(s);
 }
@@ -241,11 +241,11 @@ static uint64_t scan_unqualified(struct scan *s)
 		n = scan_unnamed(s);
 	else if ((*s->p == 'C' || *s->p == 'D') && s->p[1] >= '0' && s->p[1] <= '5') {
 		s->p += 2;
-		n = spend(s, s->bytes); /* the name of its class once more */
+		n = spend_work(s, s->bytes); /* the name of its class once more */
 	} else
 		n = scan_operator(s);
 	while (take_char(s, 'B'))
-		n = plus(n, scan_source_name(s));
+		n = add_saturated(n, scan_source_name(s));
 	return n;
 }
 
@@ -255,22 +255,22 @@ static uint64_t scan_nested(struct scan *s)
 	uint64_t n = 0;
 
 	for (; *s->p && strchr("rVKRO", *s->p); s->p++)
-		n = plus(n, spend(s, WORD));
+		n = add_saturated(n, spend_work(s, WORD));
 	while (!s->lost && !take_char(s, 'E')) {
 		bool is_reference = *s->p == 'S';
 
 		if (!strncmp(s->p, "St", 2)) {
 			s->p += 2;
-			n = plus(n, spend(s, WORD));
+			n = add_saturated(n, spend_work(s, WORD));
 		} else if (is_reference)
-			n = plus(n, scan_substitution(s));
+			n = add_saturated(n, scan_substitution(s));
 		else if (*s->p == 'T')
-			n = plus(n, scan_template_param(s));
+			n = add_saturated(n, scan_template_param(s));
 		else if (take_char(s, 'I'))
-			n = plus(n, scan_arguments(s));
+			n = add_saturated(n, scan_arguments(s));
 		else if (!take_char(s, 'M'))
-			n = plus(n, scan_unqualified(s));
-		n = plus(n, spend(s, 2));
+			n = add_saturated(n, scan_unqualified(s));
+		n = add_saturated(n, spend_work(s, 2));
 		note_part(s, n, !is_reference && *s->p != 'E' && s->p[-1] != 'M');
 	}
 	return n;
@@ -284,14 +284,14 @@ static uint64_t scan_local(struct scan *s)
 	if (!take_char(s, 'E'))
 		return give_up(s);
 	if (take_char(s, 's')) {
-		n = plus(n, spend(s, WORD));
+		n = add_saturated(n, spend_work(s, WORD));
 	} else {
 		if (take_char(s, 'd')) {
 			skip_digits(s);
 			if (!take_char(s, '_'))
 				return give_up(s);
 		}
-		n = plus(n, take_char(s, 'N') ? scan_nested(s) : scan_unqualified(s));
+		n = add_saturated(n, take_char(s, 'N') ? scan_nested(s) : scan_unqualified(s));
 	}
 	if (*s->p == '_' && (is_digit(s->p[1]) || s->p[1] == '_')) {
 		s->p += strspn(s->p, "_");
@@ -312,7 +312,7 @@ static uint64_t scan_name(struct scan *s)
 		n = scan_local(s);
 	else if (!strncmp(s->p, "St", 2)) {
 		s->p += 2;
-		n = plus(spend(s, WORD), scan_unqualified(s));
+		n = add_saturated(spend_work(s, WORD), scan_unqualified(s));
 	} else if (*s->p == 'S')
 		n = scan_substitution(s);
 	else
@@ -322,14 +322,14 @@ static uint64_t scan_name(struct scan *s)
 
 static uint64_t scan_types_until_end(struct scan *s)
 {
-	uint64_t n = spend(s, WORD);
+	uint64_t n = spend_work(s, WORD);
 
 	(void)take_char(s, 'Y');
 	while (!s->lost && !take_char(s, 'E')) {
 		if (s->p[0] && strchr("RO", s->p[0]) && s->p[1] == 'E')
 			s->p++;
 		else
-			n = plus(n, plus(scan_type(s), spend(s, 2)));
+			n = add_saturated(n, add_saturated(scan_type(s), spend_work(s, 2)));
 	}
 	return n;
 }
@@ -341,20 +341,21 @@ static uint64_t scan_d_type(struct scan *s)
 
 	s->p += kind ? 2 : 1;
 	if (kind && strchr("ndfehisuac", kind))
-		return spend(s, WORD);
+		return spend_work(s, WORD);
 	if (kind == 'p') {
 		uint64_t before = s->total, times = s->most_args + 1, n = scan_type(s);
 
 		if (s->total - before > MOST / times)
-			return spend(s, MOST);
-		spend(s, (s->total - before) * times);
+			return spend_work(s, MOST);
+		spend_work(s, (s->total - before) * times);
 		return n * times > MOST ? MOST : n * times;
 	}
 	if (kind == 'o')
 		return scan_type(s);
 	if (kind == 'v' && is_digit(*s->p)) {
 		skip_digits(s);
-		return take_char(s, '_') ? plus(scan_type(s), spend(s, WORD)) : give_up(s);
+		return take_char(s, '_') ? add_saturated(scan_type(s), spend_work(s, WORD))
+					 : give_up(s);
 	}
 	return give_up(s);
 }
@@ -363,7 +364,7 @@ static uint64_t scan_plain_type(struct scan *s)
 {
 	if (*s->p >= 'a' && *s->p <= 'z' && *s->p != 'u') {
 		s->p++;
-		return spend(s, WORD);
+		return spend_work(s, WORD);
 	}
 	if (take_char(s, 'u'))
 		return scan_if_arguments(s, scan_source_name(s), false);
@@ -373,12 +374,13 @@ static uint64_t scan_plain_type(struct scan *s)
 		return scan_types_until_end(s);
 	if (take_char(s, 'A')) {
 		skip_digits(s);
-		return take_char(s, '_') ? plus(scan_type(s), spend(s, WORD)) : give_up(s);
+		return take_char(s, '_') ? add_saturated(scan_type(s), spend_work(s, WORD))
+					 : give_up(s);
 	}
 	if (take_char(s, 'M')) {
 		uint64_t n = scan_type(s);
 
-		return plus(n, plus(scan_type(s), spend(s, WORD)));
+		return add_saturated(n, add_saturated(scan_type(s), spend_work(s, WORD)));
 	}
 	if (*s->p == 'T')
 		return scan_if_arguments(s, scan_template_param(s), false);
@@ -396,10 +398,10 @@ static uint64_t scan_type(struct scan *s)
 		bool is_one = strchr("PRO", *s->p) || (*s->p == 'K' && !strchr("rVKF", s->p[1]));
 
 		modifiers += is_one;
-		n = plus(n, spend(s, WORD));
+		n = add_saturated(n, spend_work(s, WORD));
 	}
 	const char *start = s->p;
-	n = plus(n, scan_plain_type(s));
+	n = add_saturated(n, scan_plain_type(s));
 	/* Words of one letter have no number, and neither has what is only a reference. */
 	bool is_plain = *start == 'S' ? s->p[-1] != '_' && s->p - start > 2
 				      : *start && strchr("FAMTNZ0123456789", *start);
@@ -420,15 +422,15 @@ static uint64_t scan_encoding(struct scan *s)
 	s->encodings++;
 	if (s->p[0] == 'T' && s->p[1] && strchr("VITS", s->p[1])) {
 		s->p += 2;
-		n = plus(spend(s, WORD), scan_type(s));
+		n = add_saturated(spend_work(s, WORD), scan_type(s));
 	} else if (s->p[0] == 'G' && (s->p[1] == 'V' || s->p[1] == 'R')) {
 		s->p += 2;
-		n = plus(spend(s, WORD), scan_name(s));
+		n = add_saturated(spend_work(s, WORD), scan_name(s));
 		(void)take_sequence(s, &unused);
 	} else {
 		n = scan_name(s);
 		while (!s->lost && *s->p && *s->p != 'E' && *s->p != '.')
-			n = plus(n, plus(scan_type(s), spend(s, 2)));
+			n = add_saturated(n, add_saturated(scan_type(s), spend_work(s, 2)));
 	}
 	s->depth--;
 	return n;
@@ -437,10 +439,10 @@ static uint64_t scan_encoding(struct scan *s)
 /* What may come behind a place where we are lost. */
 static uint64_t double_per_reference(const struct scan *s)
 {
-	uint64_t n = plus(s->total, s->largest + s->argument + STD_WORD);
+	uint64_t n = add_saturated(s->total, s->largest + s->argument + STD_WORD);
 
 	for (const char *p = s->p; *p && n < MOST; p++) {
-		n = plus(n, WORD);
+		n = add_saturated(n, WORD);
 		if ((*p == 'S' || *p == 'T' || *p == 'p') && n < MOST)
 			n *= 2;
 	}
@@ -469,7 +471,7 @@ uint64_t demangled_size(const char *name)
 			return MOST;
 		argument = larger(argument, s.found);
 		most_args = larger(most_args, s.found_args);
-		size = plus(s.total, s.bytes);
+		size = add_saturated(s.total, s.bytes);
 	}
 	return size;
 }

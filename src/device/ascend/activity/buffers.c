@@ -48,7 +48,7 @@ static bool map_buffer(struct buffer *b)
 	return p != MAP_FAILED;
 }
 
-static void unmap(struct buffer *b)
+static void unmap_buffer(struct buffer *b)
 {
 	munmap(atomic_exchange(&b->mem, NULL), MSPTI_BUFFER_BYTES);
 }
@@ -104,7 +104,7 @@ void mspti_buffer_return(const uint8_t *buffer, bool keep)
 		atomic_store(&b->phase, IDLE);
 		return;
 	}
-	unmap(b);
+	unmap_buffer(b);
 	atomic_store(&b->phase, EMPTY);
 }
 
@@ -113,7 +113,7 @@ void mspti_buffers_free(void)
 	for (uint32_t i = 0; i < MSPTI_BUFFERS; i++) {
 		if (!move_phase(&buffers[i], IDLE, BUSY))
 			continue;
-		unmap(&buffers[i]);
+		unmap_buffer(&buffers[i]);
 		atomic_store(&buffers[i].phase, EMPTY);
 	}
 }

@@ -151,7 +151,7 @@ const char *mspti_problem(void)
 	return state.problem;
 }
 
-static void enable(uint32_t kinds)
+static void enable_kinds(uint32_t kinds)
 {
 	for (uint32_t kind = 1; kind < ACTIVITY_KIND_END; kind++) {
 		if (!(kinds & ACTIVITY_BIT(kind)))
@@ -166,7 +166,7 @@ static void enable(uint32_t kinds)
 	}
 }
 
-static void disable(uint32_t kinds)
+static void disable_kinds(uint32_t kinds)
 {
 	for (uint32_t kind = 1; kind < ACTIVITY_KIND_END; kind++)
 		if (kinds & ACTIVITY_BIT(kind))
@@ -180,14 +180,14 @@ static int switch_to(uint32_t kinds)
 	kinds &= KINDS;
 	state.unpreloaded &= kinds;
 	state.refused &= kinds;
-	disable(state.enabled & ~kinds);
-	enable(kinds & ~state.enabled);
+	disable_kinds(state.enabled & ~kinds);
+	enable_kinds(kinds & ~state.enabled);
 	state.unattributed = !mspti_launches_switch(state.fns, state.subscriber, true);
 	write_trouble();
 	return kinds && !state.enabled ? -EOPNOTSUPP : 0;
 }
 
-static int subscribe(void)
+static int subscribe_once(void)
 {
 	int r = state.fns->subscribe(&state.subscriber, (void *)mspti_on_call, NULL);
 
@@ -222,7 +222,7 @@ static bool is_there(void)
 	return mspti_can_be_found();
 }
 
-static void flush(void)
+static void flush_buffers(void)
 {
 	if (!is_on())
 		return;
@@ -234,15 +234,15 @@ static void flush(void)
 	mspti_buffers_abandon(taken);
 }
 
-static void stop(void)
+static void stop_source(void)
 {
 	if (!is_on())
 		return;
-	disable(state.enabled);
+	disable_kinds(state.enabled);
 	(void)mspti_launches_switch(state.fns, state.subscriber, false);
 	if (state.fns->enable_domain)
 		(void)state.fns->enable_domain(OWN_DOMAIN);
-	flush();
+	flush_buffers();
 	take_drops();
 	(void)state.fns->unsubscribe(state.subscriber);
 	atomic_store(&state.on, false);
@@ -252,7 +252,7 @@ static void stop(void)
 	mspti_buffers_free();
 }
 
-static int start(uint32_t kinds)
+static int start_source(uint32_t kinds)
 {
 	if (is_on())
 		return -EALREADY;
@@ -267,7 +267,7 @@ static int start(uint32_t kinds)
 	state.fns = mspti_find();
 	if (!state.fns)
 		return -ENOENT;
-	int r = subscribe();
+	int r = subscribe_once();
 	if (r < 0)
 		return r;
 	count_from_zero();
@@ -276,16 +276,16 @@ static int start(uint32_t kinds)
 		(void)state.fns->disable_domain(OWN_DOMAIN);
 	r = switch_to(kinds);
 	if (r < 0)
-		stop();
+		stop_source();
 	return r;
 }
 
-static int change(uint32_t kinds)
+static int change_kinds(uint32_t kinds)
 {
 	return is_on() ? switch_to(kinds) : -EINVAL;
 }
 
-static uint64_t lost(void)
+static uint64_t count_lost(void)
 {
 	if (is_on())
 		take_drops();
@@ -303,11 +303,11 @@ const struct activity_source mspti_source = {
 	.name = "MSPTI",
 	.kinds = KINDS,
 	.is_there = is_there,
-	.start = start,
-	.change = change,
-	.flush = flush,
-	.stop = stop,
-	.lost = lost,
+	.start = start_source,
+	.change = change_kinds,
+	.flush = flush_buffers,
+	.stop = stop_source,
+	.lost = count_lost,
 	.problem = mspti_problem,
 	.attribute = mspti_launches_want,
 	.is_paused = is_paused,

@@ -143,7 +143,7 @@ static struct helper heap_free = {"free", no_libs, NULL};
 static struct helper personality = {"__gcc_personality_v0", gcc_libs, NULL};
 static struct helper resume = {"_Unwind_Resume", gcc_libs, NULL};
 
-static void *helper(struct helper *h)
+static void *find_helper(struct helper *h)
 {
 	void *fn = atomic_load_explicit(&h->fn, memory_order_acquire);
 
@@ -174,16 +174,16 @@ HIDDEN void find_resume(void *exception) __asm__("_Unwind_Resume");
 
 int find_personality(int version, int actions, uint64_t kind, void *exception, void *context)
 {
-	personality_fn *fn = (personality_fn *)helper(&personality);
+	personality_fn *fn = (personality_fn *)find_helper(&personality);
 
-	if (!fn || !helper(&resume))
+	if (!fn || !find_helper(&resume))
 		return CONTINUE_UNWIND;
 	return fn(version, actions, kind, exception, context);
 }
 
 void find_resume(void *exception)
 {
-	((void (*)(void *))helper(&resume))(exception);
+	((void (*)(void *))find_helper(&resume))(exception);
 	__builtin_unreachable();
 }
 
@@ -222,8 +222,8 @@ static bool is_on_stack(const struct cxx_string *s)
 /* Without libstdc++ in the process its strings can only have come from malloc(). */
 static void drop_string(struct cxx_string *s, bool cxx11)
 {
-	destroy_fn *destroy = (destroy_fn *)helper(&destroy_string[cxx11]);
-	destroy_fn *release = (destroy_fn *)helper(&heap_free);
+	destroy_fn *destroy = (destroy_fn *)find_helper(&destroy_string[cxx11]);
+	destroy_fn *release = (destroy_fn *)find_helper(&heap_free);
 
 	if (!s->data || (cxx11 && is_on_stack(s)))
 		return;
@@ -241,8 +241,8 @@ static void drop_string(struct cxx_string *s, bool cxx11)
 /* What a method of the runner that returns a string by value says; empty if it is not there. */
 static void ask_runner(char *out, size_t room, struct helper pair[2], const void *runner)
 {
-	bool cxx11 = helper(&pair[1]) != NULL;
-	string_fn *fn = (string_fn *)helper(&pair[cxx11]);
+	bool cxx11 = find_helper(&pair[1]) != NULL;
+	string_fn *fn = (string_fn *)find_helper(&pair[cxx11]);
 
 	copy_text(out, room, NULL, 0);
 	if (!fn)
@@ -518,8 +518,8 @@ static enum denied side_of(const char *path, char *out_name, size_t room)
 
 static void kernel_tensors(const char *name, const void *param)
 {
-	tensors_fn *in = (tensors_fn *)helper(&in_tensors),
-		   *out = (tensors_fn *)helper(&out_tensors);
+	tensors_fn *in = (tensors_fn *)find_helper(&in_tensors),
+		   *out = (tensors_fn *)find_helper(&out_tensors);
 	struct access a = {.name = name, .kernel = true, .kind = ACCESS_UNKNOWN};
 
 	if (!param || !collect_wants(WANT_ACCESS))
@@ -532,7 +532,7 @@ static void kernel_tensors(const char *name, const void *param)
 
 static void watch_kernel(const char *name, const void *param, enum denied side)
 {
-	tensors_fn *out = (tensors_fn *)helper(&out_tensors);
+	tensors_fn *out = (tensors_fn *)find_helper(&out_tensors);
 	const struct mki_tensors *v = out && param ? out(param) : NULL;
 
 	if (!collect_wants(WANT_WATCH))

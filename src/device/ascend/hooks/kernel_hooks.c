@@ -54,7 +54,7 @@ static struct name *name_slot(uint64_t tag)
 	return NULL;
 }
 
-static void announce(uint64_t id, const char *text, size_t len)
+static void announce_kernel(uint64_t id, const char *text, size_t len)
 {
 	uint32_t epoch = collect_epoch();
 	uint64_t tag = (id ^ (uint64_t)epoch * 0x9e3779b97f4a7c15ull) * 0xff51afd7ed558ccdull | 1;
@@ -84,7 +84,7 @@ static uint64_t on_hash(const char *text, size_t len)
 		low = low * 131 + (uint32_t)text[i];
 	}
 	uint64_t id = (uint64_t)high << 32 | low;
-	announce(id, text, len);
+	announce_kernel(id, text, len);
 	return id;
 }
 

@@ -41,8 +41,8 @@ static void unpack_expanded(struct stars_event *e, unsigned sqe_type)
  *	long:  word 1: stream:16 task:16, words 2 and 3: counter
  *	short: word 1: task, then the counter as 64 bits
  */
-static bool decode(const uint8_t *rec, enum stars_format format, bool expanded,
-		   struct stars_event *out)
+static bool decode_record(const uint8_t *rec, enum stars_format format, bool expanded,
+			  struct stars_event *out)
 {
 	uint32_t head, ids;
 
@@ -75,7 +75,7 @@ size_t stars_each(const void *buf, size_t len, enum stars_format format, bool ex
 	size_t done = 0;
 
 	for (; len - done >= (size_t)format; done += (size_t)format)
-		if (decode(at + done, format, expanded, &e))
+		if (decode_record(at + done, format, expanded, &e))
 			fn(arg, &e);
 	return done;
 }
@@ -123,7 +123,7 @@ static struct stars_slot *set_of(struct stars_tasks *t, uint16_t device, uint16_
 }
 
 /* The same task's old entry, else a free one, else the oldest. */
-static struct stars_slot *victim(struct stars_slot *set, uint64_t key, uint64_t *out_seen)
+static struct stars_slot *slot_to_replace(struct stars_slot *set, uint64_t key, uint64_t *out_seen)
 {
 	struct stars_slot *best = NULL;
 	uint64_t best_age = UINT64_MAX;
@@ -152,7 +152,7 @@ void stars_tasks_put(struct stars_tasks *t, const struct stars_launch *l)
 	struct stars_slot *set = set_of(t, l->device, l->stream, l->task);
 
 	for (int tries = 0; tries < 4; tries++) {
-		struct stars_slot *s = victim(set, key, &seen);
+		struct stars_slot *s = slot_to_replace(set, key, &seen);
 		if (!s)
 			return;
 		if (!atomic_compare_exchange_strong(&s->key, &seen, KEY_BUSY))

@@ -54,7 +54,7 @@ static struct stars_tasks tasks;
 static _Atomic uint32_t active; /* epoch of the process that has readers */
 static _Atomic bool expanded_ids;
 
-static uint64_t word(uint32_t epoch, enum phase phase)
+static uint64_t phase_word(uint32_t epoch, enum phase phase)
 {
 	return (uint64_t)epoch << 2 | phase;
 }
@@ -87,7 +87,7 @@ void stars_reader_launched(const struct prof_task_track *t)
 /* --- in the reader's thread --- */
 
 /* The counter between two looks at the clock; the narrowest of three tries. */
-static void anchor(struct reader *r)
+static void anchor_clock(struct reader *r)
 {
 	uint64_t best = UINT64_MAX;
 
@@ -115,7 +115,7 @@ static void clock_open(struct reader *r)
 		(void)r->driver->info(r->device, 0, HAL_INFO_FREQUENCY, &frequency);
 	r->clock = (struct stars_clock){.khz = stars_khz(frequency)};
 	r->anchored = false;
-	anchor(r);
+	anchor_clock(r);
 }
 
 /* The device's time, as long as it makes sense. */
@@ -169,14 +169,14 @@ static void reader_loop(struct reader *r, uint32_t epoch)
 {
 	unsigned errors = 0;
 
-	while (atomic_load(&r->state) == word(epoch, PHASE_RUNNING) && errors < MAX_ERRORS) {
+	while (atomic_load(&r->state) == phase_word(epoch, PHASE_RUNNING) && errors < MAX_ERRORS) {
 		uint64_t begin = guest_now();
 		int n = read_some(r);
 		errors = n < 0 ? errors + 1 : 0;
 		if (n <= 0 && r->now_ns - begin < IDLE_NS)
 			guest_sleep(IDLE_NS);
 		if (r->now_ns - r->clock_ns > CLOCK_EVERY_NS)
-			anchor(r);
+			anchor_clock(r);
 	}
 }
 
@@ -194,8 +194,8 @@ static void *reader_main(void *arg)
 		if (read_some(r) <= 0)
 			break;
 	/* Asked to end, the next launch opens the channel again; thrown out, it is left alone. */
-	uint64_t running = word(epoch, PHASE_RUNNING);
-	if (!atomic_compare_exchange_strong(&r->state, &running, word(epoch, PHASE_OVER)))
+	uint64_t running = phase_word(epoch, PHASE_RUNNING);
+	if (!atomic_compare_exchange_strong(&r->state, &running, phase_word(epoch, PHASE_OVER)))
 		atomic_store(&r->state, 0);
 	return NULL;
 }
@@ -288,7 +288,7 @@ void stars_reader_start(const struct prof_driver *driver, uint32_t device, enum 
 	int saved = errno;
 
 	if (collect_is_sealed() || device >= MAX_DEVICES || is_of(seen, epoch) ||
-	    !atomic_compare_exchange_strong(&r->state, &seen, word(epoch, PHASE_RUNNING)))
+	    !atomic_compare_exchange_strong(&r->state, &seen, phase_word(epoch, PHASE_RUNNING)))
 		return;
 	r->driver = driver;
 	r->device = device;
@@ -296,14 +296,14 @@ void stars_reader_start(const struct prof_driver *driver, uint32_t device, enum 
 	tasks.by_task = format == STARS_SHORT;
 	atomic_store(&active, epoch);
 	if (!open_reader(r))
-		atomic_store(&r->state, word(epoch, PHASE_OVER));
+		atomic_store(&r->state, phase_word(epoch, PHASE_OVER));
 	errno = saved;
 }
 
 static bool any_stopping(uint32_t epoch)
 {
 	for (uint32_t i = 0; i < MAX_DEVICES; i++)
-		if (atomic_load(&readers[i].state) == word(epoch, PHASE_STOPPING))
+		if (atomic_load(&readers[i].state) == phase_word(epoch, PHASE_STOPPING))
 			return true;
 	return false;
 }
@@ -316,9 +316,9 @@ void stars_reader_stop(void)
 	if (collect_is_sealed() || atomic_load(&active) != epoch)
 		return;
 	for (uint32_t i = 0; i < MAX_DEVICES; i++) {
-		uint64_t running = word(epoch, PHASE_RUNNING);
+		uint64_t running = phase_word(epoch, PHASE_RUNNING);
 		atomic_compare_exchange_strong(&readers[i].state, &running,
-					       word(epoch, PHASE_STOPPING));
+					       phase_word(epoch, PHASE_STOPPING));
 	}
 	for (uint64_t until = guest_now() + STARS_STOP_NS;
 	     any_stopping(epoch) && guest_now() < until;)

@@ -41,7 +41,7 @@ static bool is_blank(char c)
 	return c == ' ' || c == '\t' || c == '\r';
 }
 
-static struct cell trim(const char *text, size_t len)
+static struct cell trim_cell(const char *text, size_t len)
 {
 	while (len && is_blank(*text))
 		text++, len--;
@@ -52,7 +52,7 @@ static struct cell trim(const char *text, size_t len)
 
 static unsigned split_cells(const char *line, size_t len, struct cell *out)
 {
-	struct cell all = trim(line, len);
+	struct cell all = trim_cell(line, len);
 	unsigned n = 0;
 
 	if (!all.len || *all.text != '|')
@@ -63,7 +63,7 @@ static unsigned split_cells(const char *line, size_t len, struct cell *out)
 
 		if (!bar)
 			bar = end;
-		out[n++] = trim(at, (size_t)(bar - at));
+		out[n++] = trim_cell(at, (size_t)(bar - at));
 		at = bar + 1;
 	}
 	return n;
@@ -74,7 +74,7 @@ static struct cell take_word(struct cell *c)
 {
 	size_t n = 0;
 
-	*c = trim(c->text, c->len);
+	*c = trim_cell(c->text, c->len);
 	while (n < c->len && !is_blank(c->text[n]))
 		n++;
 	struct cell word = {c->text, n};
@@ -84,7 +84,7 @@ static struct cell take_word(struct cell *c)
 }
 
 /* Digits at the start of text: how many, 0 if there are none or too many. */
-static size_t digits(const char *text, size_t len, uint64_t *out)
+static size_t read_digits(const char *text, size_t len, uint64_t *out)
 {
 	size_t n = 0;
 
@@ -94,15 +94,15 @@ static size_t digits(const char *text, size_t len, uint64_t *out)
 	return n <= 12 ? n : 0;
 }
 
-static bool number(struct cell word, uint64_t max, uint64_t *out)
+static bool cell_number(struct cell word, uint64_t max, uint64_t *out)
 {
-	return word.len && digits(word.text, word.len, out) == word.len && *out <= max;
+	return word.len && read_digits(word.text, word.len, out) == word.len && *out <= max;
 }
 
-static bool tenths(struct cell word, double *out)
+static bool cell_tenths(struct cell word, double *out)
 {
 	uint64_t whole, part = 0;
-	size_t n = digits(word.text, word.len, &whole);
+	size_t n = read_digits(word.text, word.len, &whole);
 
 	if (!n)
 		return false;
@@ -110,7 +110,7 @@ static bool tenths(struct cell word, double *out)
 	if (n == word.len)
 		return true;
 	if (word.text[n] != '.' || word.len - n - 1 > 6 ||
-	    !number((struct cell){word.text + n + 1, word.len - n - 1}, 999999, &part))
+	    !cell_number((struct cell){word.text + n + 1, word.len - n - 1}, 999999, &part))
 		return false;
 	double scale = 1;
 	for (size_t i = n + 1; i < word.len; i++)
@@ -120,7 +120,7 @@ static bool tenths(struct cell word, double *out)
 }
 
 /* The words one after the other, whatever their case and however many blanks are between them. */
-static bool contains(struct cell c, const char *words)
+static bool cell_contains(struct cell c, const char *words)
 {
 	for (size_t from = 0; from < c.len; from++) {
 		size_t at = from;
@@ -141,7 +141,7 @@ static bool contains(struct cell c, const char *words)
 	return false;
 }
 
-static bool same(struct cell c, const char *word)
+static bool cell_is(struct cell c, const char *word)
 {
 	return c.len == strlen(word) && !strncasecmp(c.text, word, c.len);
 }
@@ -165,7 +165,7 @@ static enum ascend_health health_of(struct cell c)
 	static const char *const words[] = {"ok", "warning", "alarm", "critical"};
 
 	for (unsigned i = 0; i < 4; i++)
-		if (same(c, words[i]))
+		if (cell_is(c, words[i]))
 			return (enum ascend_health)i;
 	return ASCEND_UNKNOWN;
 }
@@ -176,17 +176,17 @@ static void first_line(struct parser *p, struct cell *cells)
 	uint64_t npu, v;
 
 	struct cell name = cells[0];
-	if (!number(take_word(&name), UINT16_MAX, &npu))
+	if (!cell_number(take_word(&name), UINT16_MAX, &npu))
 		return; /* a heading */
-	name = trim(name.text, name.len);
+	name = trim_cell(name.text, name.len);
 	*chip = (struct ascend_chip){.card = (uint32_t)npu};
 	if (name.len < sizeof(chip->name))
 		memcpy(chip->name, name.text, name.len);
 	chip->health = health_of(cells[1]);
 	chip->has = ASCEND_HAS_HEALTH;
-	if (tenths(take_word(&cells[2]), &chip->power_w))
+	if (cell_tenths(take_word(&cells[2]), &chip->power_w))
 		chip->has |= ASCEND_HAS_POWER;
-	if (number(take_word(&cells[2]), 1000, &v)) {
+	if (cell_number(take_word(&cells[2]), 1000, &v)) {
 		chip->temperature_c = (int)v;
 		chip->has |= ASCEND_HAS_TEMPERATURE;
 	}
@@ -209,8 +209,8 @@ static void take_memory(struct cell c, struct ascend_chip *chip)
 		while (from && c.text[from - 1] >= '0' && c.text[from - 1] <= '9')
 			from--;
 		struct cell rest = {c.text + i + 1, c.len - i - 1};
-		if (!number((struct cell){c.text + from, to - from}, UINT32_MAX, &used) ||
-		    !number(take_word(&rest), UINT32_MAX, &total) || used > total)
+		if (!cell_number((struct cell){c.text + from, to - from}, UINT32_MAX, &used) ||
+		    !cell_number(take_word(&rest), UINT32_MAX, &total) || used > total)
 			continue;
 		if (total << MB > chip->memory.total_bytes) {
 			chip->memory.used_bytes = used << MB;
@@ -225,15 +225,16 @@ static void second_line(struct parser *p, struct cell *cells)
 	struct ascend_chip *chip = &p->next;
 	uint64_t index, device, v;
 
-	if (!p->have_first || !number(take_word(&cells[0]), UINT16_MAX, &index))
+	if (!p->have_first || !cell_number(take_word(&cells[0]), UINT16_MAX, &index))
 		return;
 	p->have_first = false;
 	if (p->n == p->cap)
 		return;
 	chip->index = (uint32_t)index;
-	chip->device = number(take_word(&cells[0]), UINT16_MAX, &device) ? (uint32_t)device : p->n;
+	chip->device =
+		cell_number(take_word(&cells[0]), UINT16_MAX, &device) ? (uint32_t)device : p->n;
 	take_memory(cells[2], chip);
-	if (number(take_word(&cells[2]), 100, &v)) {
+	if (cell_number(take_word(&cells[2]), 100, &v)) {
 		chip->aicore = (unsigned)v;
 		chip->has |= ASCEND_HAS_AICORE;
 	}
@@ -260,14 +261,15 @@ static void process_line(struct parser *p, struct cell *cells, unsigned n)
 {
 	uint64_t npu, index, pid, mb, inner;
 
-	if (n <= p->pid_column || !number(take_word(&cells[0]), UINT16_MAX, &npu) ||
-	    !number(take_word(&cells[0]), UINT16_MAX, &index) ||
-	    !number(cells[p->pid_column], INT32_MAX, &pid) || !pid)
+	if (n <= p->pid_column || !cell_number(take_word(&cells[0]), UINT16_MAX, &npu) ||
+	    !cell_number(take_word(&cells[0]), UINT16_MAX, &index) ||
+	    !cell_number(cells[p->pid_column], INT32_MAX, &pid) || !pid)
 		return;
-	if (n <= p->memory_column || !number(take_word(&cells[p->memory_column]), UINT32_MAX, &mb))
+	if (n <= p->memory_column ||
+	    !cell_number(take_word(&cells[p->memory_column]), UINT32_MAX, &mb))
 		mb = UINT64_MAX;
 	if (!p->inner_column || n <= p->inner_column ||
-	    !number(cells[p->inner_column], INT32_MAX, &inner))
+	    !cell_number(cells[p->inner_column], INT32_MAX, &inner))
 		inner = 0;
 	struct ascend_chip *chip = chip_of(p, npu, index);
 	if (!chip || chip->memory.nprocesses == ASCEND_DCMI_PROCESSES)
@@ -287,14 +289,14 @@ static bool is_process_heading(struct parser *p, const struct cell *cells, unsig
 	if (n < 3)
 		return false;
 	struct cell first = cells[0];
-	if (number(take_word(&first), UINT16_MAX, &npu))
+	if (cell_number(take_word(&first), UINT16_MAX, &npu))
 		return false; /* a process that calls itself so */
 	for (unsigned i = 1; i < n; i++) {
-		if (contains(cells[i], "in container"))
+		if (cell_contains(cells[i], "in container"))
 			inner = i;
-		else if (contains(cells[i], "process id") || same(cells[i], "pid"))
+		else if (cell_contains(cells[i], "process id") || cell_is(cells[i], "pid"))
 			pid = pid ? pid : i;
-		else if (contains(cells[i], "memory") || contains(cells[i], "usage"))
+		else if (cell_contains(cells[i], "memory") || cell_contains(cells[i], "usage"))
 			memory = i;
 	}
 	if (!pid)

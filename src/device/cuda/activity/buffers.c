@@ -72,7 +72,7 @@ bool cupti_buffer_is_ours(const uint8_t *buffer)
 	return buffer && slot_of(buffer) >= 0;
 }
 
-static void unmap(unsigned i)
+static void unmap_buffer(unsigned i)
 {
 	uint8_t *p = atomic_exchange(&slots[i].at, NULL);
 
@@ -89,14 +89,14 @@ void cupti_buffer_return(uint8_t *buffer, bool keep)
 	if (keep)
 		(void)move_phase((unsigned)i, SLOT_OUT, SLOT_FREE);
 	else if (move_phase((unsigned)i, SLOT_OUT, SLOT_BUSY))
-		unmap((unsigned)i);
+		unmap_buffer((unsigned)i);
 }
 
 void cupti_buffers_free(void)
 {
 	for (unsigned i = 0; i < CUPTI_BUFFERS; i++)
 		if (move_phase(i, SLOT_FREE, SLOT_BUSY))
-			unmap(i);
+			unmap_buffer(i);
 }
 
 /* By the kernel, since a buffer may come back and be unmapped this very moment. */

@@ -42,7 +42,7 @@ struct job {
 };
 
 /* The loader of glibc has put addresses there, others leave the offsets of the file. */
-static const void *address(const struct object *o, ElfW(Addr) at)
+static const void *address_at(const struct object *o, ElfW(Addr) at)
 {
 	return (const void *)(at >= o->base ? at : o->base + at);
 }
@@ -54,22 +54,22 @@ static bool read_dynamic(struct object *o, const ElfW(Dyn) * d)
 	for (; d->d_tag != DT_NULL; d++) {
 		switch (d->d_tag) {
 		case DT_SYMTAB:
-			o->symbols = address(o, d->d_un.d_ptr);
+			o->symbols = address_at(o, d->d_un.d_ptr);
 			break;
 		case DT_STRTAB:
-			o->strings = address(o, d->d_un.d_ptr);
+			o->strings = address_at(o, d->d_un.d_ptr);
 			break;
 		case DT_STRSZ:
 			o->string_bytes = d->d_un.d_val;
 			break;
 		case DT_JMPREL:
-			o->tables[0] = address(o, d->d_un.d_ptr);
+			o->tables[0] = address_at(o, d->d_un.d_ptr);
 			break;
 		case DT_PLTRELSZ:
 			o->counts[0] = d->d_un.d_val / sizeof(ElfW(Rela));
 			break;
 		case DT_RELA:
-			o->tables[1] = address(o, d->d_un.d_ptr);
+			o->tables[1] = address_at(o, d->d_un.d_ptr);
 			break;
 		case DT_RELASZ:
 			o->counts[1] = d->d_un.d_val / sizeof(ElfW(Rela));

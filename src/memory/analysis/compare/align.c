@@ -207,7 +207,7 @@ static void is_kept(const struct search *s, int32_t d, int32_t *lo, int32_t *hi)
 	*hi = (at_most(s->end_k + spare, d) + d) / 2;
 }
 
-static void advance(struct search *s, int32_t d, int32_t lo, int32_t hi)
+static void advance_search(struct search *s, int32_t d, int32_t lo, int32_t hi)
 {
 	make_room(s, d);
 	if (hi == d)
@@ -311,7 +311,7 @@ static int32_t search_forward(struct search *s, const struct align_options *opti
 			return d;
 		d++;
 		is_kept(s, d, &lo, &hi);
-		advance(s, d, lo, hi);
+		advance_search(s, d, lo, hi);
 		keep_row(s, d, lo, hi);
 		report_progress(s, options, lo + (hi - lo) / 2);
 	}
