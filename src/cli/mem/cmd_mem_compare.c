@@ -132,14 +132,9 @@ static const struct opt options[] = {
 		"Compare what is held at the peaks instead: by module (paths in the models of "
 		"PyTorch), line (the call site) or type (weights, gradients, ...), of two "
 		"recordings with --analysis=decompose."),
-	{.name = "depth",
-	 .kind = OPT_UINT,
-	 .arg = "N",
-	 .min = 1,
-	 .max = 64,
-	 .offset = offsetof(struct compare_options, groups.depth),
-	 .default_text = "4, without parameters",
-	 .help = "With --by=module: how many parts of a path are shown."},
+	OPTION_UINT("depth", "N", offsetof(struct compare_options, groups.depth), 1, 64,
+		    "4, without parameters",
+		    "With --by=module: how many parts of a path are shown."),
 	COMMAND_JSON_OPTION(struct compare_options),
 	OPTION_TEXT("output-path", "DIR", offsetof(struct compare_options, output), SESSION_OUTPUT,
 		    "Where the result is written, as compare/memory_compare_<time>.csv.",

@@ -185,44 +185,28 @@ static int mem_export_run(const struct command *cmd, int argc, char **argv)
 
 static const struct opt options[] = {
 	COMMAND_HELP_OPTION,
-	{.group = "Output options",
-	 .name = "format",
-	 .kind = OPT_CHOICE,
-	 .arg = "FORMAT",
-	 .choices = formats,
-	 .offset = offsetof(struct export_options, format),
-	 .default_text = "csv",
-	 .help = "Dump files: csv, or db (SQLite, for MindStudio Insight). Or one file of what "
-		 "was alive at a moment: torch (a snapshot for PyTorch's memory viewer, with all "
-		 "allocations and frees before), svg (a flame graph, opened in a browser), "
-		 "pprof, collapsed, speedscope."},
-	{.name = "output-path",
-	 .letters = "o",
-	 .kind = OPT_TEXT,
-	 .arg = "PATH",
-	 .offset = offsetof(struct export_options, output),
-	 .default_text = "export in the recording; memory.pb.gz and so on here",
-	 .help = "Directory for dump files, which is created if it does not exist; else the file. "
-		 "Torch's snapshots are of one process: if there are several, their pids are "
-		 "added to its name."},
-	{.name = "at",
-	 .kind = OPT_TEXT,
-	 .arg = "WHEN",
-	 .offset = offsetof(struct export_options, at),
-	 .default_text = "peak; of torch: end",
-	 .help = "The moment: peak, end, step:3 (its highest moment), +12.5s after the first row, "
-		 "or a time in nanoseconds since the epoch. Of peak and step each device has its "
-		 "own."},
+	OPTION_CHOICE("format", "FORMAT", formats, offsetof(struct export_options, format), "csv",
+		      "Dump files: csv, or db (SQLite, for MindStudio Insight). Or one file of "
+		      "what was alive at a moment: torch (a snapshot for PyTorch's memory viewer, "
+		      "with all allocations and frees before), svg (a flame graph, opened in a "
+		      "browser), pprof, collapsed, speedscope.",
+		      .group = "Output options"),
+	OPTION_TEXT("output-path", "PATH", offsetof(struct export_options, output),
+		    "export in the recording; memory.pb.gz and so on here",
+		    "Directory for dump files, which is created if it does not exist; else the "
+		    "file. Torch's snapshots are of one process: if there are several, their pids "
+		    "are added to its name.",
+		    .letters = "o"),
+	OPTION_TEXT("at", "WHEN", offsetof(struct export_options, at), "peak; of torch: end",
+		    "The moment: peak, end, step:3 (its highest moment), +12.5s after the first "
+		    "row, or a time in nanoseconds since the epoch. Of peak and step each device "
+		    "has its own."),
 	MEM_PROCESS_OPTIONS(struct analysis_options),
 	MEM_WAIT_OPTION(struct analysis_options,
 			"How long to wait for a recorder that is still finishing its files."),
-	{.name = "compat",
-	 .kind = OPT_TEXT,
-	 .arg = "VERSION",
-	 .offset = offsetof(struct export_options, compat),
-	 .default_text = "current",
-	 .help = "Write event and attribute names as another version does: 26.0, or current. The "
-		 "environment variable " MEM_COMPAT_ENV " does the same."},
+	OPTION_TEXT("compat", "VERSION", offsetof(struct export_options, compat), "current",
+		    "Write event and attribute names as another version does: 26.0, or current. "
+		    "The environment variable " MEM_COMPAT_ENV " does the same."),
 	OPT_END,
 };
 

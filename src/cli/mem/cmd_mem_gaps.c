@@ -30,16 +30,11 @@ static int mem_gaps_run(const struct command *cmd, int argc, char **argv)
 
 static const struct opt options[] = {
 	COMMAND_HELP_OPTION,
-	{.group = "What counts",
-	 .name = "spread",
-	 .kind = OPT_UINT,
-	 .arg = "PERCENT",
-	 .min = 0,
-	 .max = 100,
-	 .offset = offsetof(struct gaps_options, spread_percent),
-	 .default_text = "20",
-	 .help = "Steps are uneven if the lowest and the highest ratio are more percentage points "
-		 "apart than this."},
+	OPTION_UINT("spread", "PERCENT", offsetof(struct gaps_options, spread_percent), 0, 100,
+		    "20",
+		    "Steps are uneven if the lowest and the highest ratio are more percentage "
+		    "points apart than this.",
+		    .group = "What counts"),
 	ANALYSIS_OPTIONS,
 	ANALYSIS_FAIL_OPTION("uneven", "if steps are not alike"),
 	OPT_END,

@@ -99,31 +99,19 @@ static const struct opt options[] = {
 	 .default_text = "all",
 	 .help = "Only these: early_allocation, late_deallocation, temporary_idleness (or early, "
 		 "late, idle), separated by commas."},
-	{.name = "idle-threshold",
-	 .kind = OPT_UINT,
-	 .arg = "N",
-	 .min = 1,
-	 .max = UINT32_MAX - 1,
-	 .offset = offsetof(struct command_options, what.idle_calls),
-	 .default_text = "3000",
-	 .help = "A block is idle if there are more than this many calls between two uses of it. A "
-		 "call is an "
-		 "operator, or an allocation, free or access outside of one."},
+	OPTION_UINT("idle-threshold", "N", offsetof(struct command_options, what.idle_calls), 1,
+		    UINT32_MAX - 1, "3000",
+		    "A block is idle if there are more than this many calls between two uses of "
+		    "it. A call is an operator, or an allocation, free or access outside of one."),
 	ANALYSIS_OPTIONS,
 	ANALYSIS_FAIL_OPTION("waste", "if memory is held for nothing"),
-	{.group = "Rows of a dump",
-	 .name = "no-write",
-	 .kind = OPT_FLAG,
-	 .offset = offsetof(struct command_options, no_write),
-	 .help = "Leave the dump file as it is. Without this its MALLOC rows get the attribute "
-		 "inefficient."},
-	{.name = "compat",
-	 .kind = OPT_TEXT,
-	 .arg = "VERSION",
-	 .offset = offsetof(struct command_options, compat),
-	 .default_text = "current",
-	 .help = "Name that attribute as another version does: 26.0 (inefficient_type), or "
-		 "current. The environment variable " MEM_COMPAT_ENV " does the same."},
+	OPTION_FLAG("no-write", offsetof(struct command_options, no_write),
+		    "Leave the dump file as it is. Without this its MALLOC rows get the attribute "
+		    "inefficient.",
+		    .group = "Rows of a dump"),
+	OPTION_TEXT("compat", "VERSION", offsetof(struct command_options, compat), "current",
+		    "Name that attribute as another version does: 26.0 (inefficient_type), or "
+		    "current. The environment variable " MEM_COMPAT_ENV " does the same."),
 	OPT_END,
 };
 

@@ -82,37 +82,24 @@ static const struct opt options[] = {
 	 .offset = offsetof(struct leak_options, leaks.min_bytes),
 	 .default_text = "0; for host memory 1024 in a step",
 	 .help = "Leave out call sites that lost fewer bytes in all."},
-	{.name = "by",
-	 .kind = OPT_CHOICE,
-	 .arg = "WHAT",
-	 .choices = leaks_by_names,
-	 .offset = offsetof(struct leak_options, leaks.by),
-	 .default_text = "site",
-	 .help = "What the answer adds up: site (one call stack), line (all call stacks of a line "
-		 "of your code), or module (paths in the models of PyTorch, equal layers as one: "
-		 "h.*.mlp), which needs a recording with --analysis=decompose."},
-	{.name = "mark",
-	 .kind = OPT_TEXT,
-	 .arg = "TEXT",
-	 .offset = offsetof(struct leak_options, mark),
-	 .help = "Compare marks of the program instead of steps: find what was allocated "
-		 "between the first and the second mark with this text and not freed by the "
-		 "third."},
+	OPTION_CHOICE("by", "WHAT", leaks_by_names, offsetof(struct leak_options, leaks.by), "site",
+		      "What the answer adds up: site (one call stack), line (all call stacks of a "
+		      "line of your code), or module (paths in the models of PyTorch, equal layers "
+		      "as one: h.*.mlp), which needs a recording with --analysis=decompose."),
+	OPTION_TEXT(
+		"mark", "TEXT", offsetof(struct leak_options, mark), NULL,
+		"Compare marks of the program instead of steps: find what was allocated between "
+		"the first and the second mark with this text and not freed by the third."),
 	{.name = "start",
 	 .kind = OPT_CALL,
 	 .arg = "N",
 	 .parse = parse_start,
 	 .default_text = "0",
 	 .help = "With --mark: which of these marks is the first, counted from 0."},
-	{.name = "compat",
-	 .kind = OPT_TEXT,
-	 .arg = "VERSION",
-	 .offset = offsetof(struct leak_options, compat),
-	 .default_text = "current",
-	 .help = "With 26.0 also print the lines of msMemScope, one for each block (\"Direct … "
-		 "leak of … "
-		 "Mb(s)\"), which scripts may look for. The environment variable " MEM_COMPAT_ENV
-		 " does the same."},
+	OPTION_TEXT("compat", "VERSION", offsetof(struct leak_options, compat), "current",
+		    "With 26.0 also print the lines of msMemScope, one for each block (\"Direct … "
+		    "leak of … Mb(s)\"), which scripts may look for. The environment "
+		    "variable " MEM_COMPAT_ENV " does the same."),
 	ANALYSIS_OPTIONS,
 	ANALYSIS_FAIL_OPTION("leak", "if a place leaks"),
 	OPT_END,

@@ -119,29 +119,16 @@ static int flame_run(const struct command *cmd, int argc, char **argv)
 
 static const struct opt options[] = {
 	COMMAND_HELP_OPTION,
-	{.group = "Output options",
-	 .name = "output",
-	 .letters = "o",
-	 .kind = OPT_TEXT,
-	 .arg = "FILE",
-	 .offset = offsetof(struct flame_command, output),
-	 .default_text = "flame.html",
-	 .help = "The file; it is replaced. A name that ends with .svg: a picture of one moment, "
-		 "for "
-		 "a chat or a ticket; else a page, with every moment."},
-	{.name = "at",
-	 .kind = OPT_TEXT,
-	 .arg = "WHEN",
-	 .offset = offsetof(struct flame_command, at),
-	 .default_text = "peak",
-	 .help = "With .svg, of memory: peak, end, step:3 (its highest moment), +12.5s after the "
-		 "first row, or a time in nanoseconds since the epoch."},
-	{.name = "open",
-	 .kind = OPT_FLAG,
-	 .offset = offsetof(struct flame_command, open),
-	 .help = "Open it in the browser of the desktop (xdg-open); where there is none, say where "
-		 "the "
-		 "file is."},
+	OPTION_TEXT("output", "FILE", offsetof(struct flame_command, output), "flame.html",
+		    "The file; it is replaced. A name that ends with .svg: a picture of one "
+		    "moment, for a chat or a ticket; else a page, with every moment.",
+		    .group = "Output options", .letters = "o"),
+	OPTION_TEXT("at", "WHEN", offsetof(struct flame_command, at), "peak",
+		    "With .svg, of memory: peak, end, step:3 (its highest moment), +12.5s after "
+		    "the first row, or a time in nanoseconds since the epoch."),
+	OPTION_FLAG("open", offsetof(struct flame_command, open),
+		    "Open it in the browser of the desktop (xdg-open); where there is none, say "
+		    "where the file is."),
 	MEM_PROCESS_OPTIONS(struct analysis_options),
 	MEM_WAIT_OPTION(struct analysis_options,
 			"How long to wait for a recorder that is still finishing its files."),
