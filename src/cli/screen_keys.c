@@ -58,11 +58,6 @@ void screen_filter_describe(const struct screen_filter *f, struct buf *out)
 	buf_add_str(out, f->typing ? "_; " : "', Esc: none; ");
 }
 
-bool screen_filter_passes(const struct screen_filter *f, const char *name)
-{
-	return strcasestr(name, f->text) != NULL;
-}
-
 const char screen_list_help[] = "  up, down         scroll; also page up, page down, home, end\n"
 				"  s                sort by the next column\n"
 				"  i                invert the order\n"

@@ -21,8 +21,6 @@ bool screen_scroll_key(size_t *first, size_t room, int key);
 void screen_filter_key(struct screen_filter *f, int key);
 /* "filter 'x', Esc: none; ", if there is one. */
 void screen_filter_describe(const struct screen_filter *f, struct buf *out);
-/* Has the name that part, whatever the case? */
-bool screen_filter_passes(const struct screen_filter *f, const char *name);
 
 /* What a screen with one table knows about it. */
 struct screen_list {

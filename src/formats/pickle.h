@@ -29,7 +29,6 @@ void pickle_text(struct buf *out, const char *text,
 void pickle_pair(struct buf *out); /* of the last two values */
 
 /* Gives the last value a number; puts the value of that number here again. */
-#define PICKLE_GET_BYTES 5 /* that pickle_get() adds, always */
 void pickle_put(struct buf *out, uint32_t number);
 void pickle_get(struct buf *out, uint32_t number);
 

@@ -186,9 +186,6 @@ extern const struct activity_field activity_fields[FIELDS];
 /* The FIELD_BIT()s of a kind, of a marker on the host or on a device; 0: there is no such kind. */
 uint32_t activity_fields_of(uint8_t kind, uint8_t place);
 /* Those that say whose work it is; of one that is nobody's there are none. */
-#define ACTIVITY_OWNER_FIELDS                                                                      \
-	(FIELD_BIT(LINE) | FIELD_BIT(MODEL) | FIELD_BIT(MODULE) | FIELD_BIT(MODULE_CLASS) |        \
-	 FIELD_BIT(PASS))
 uint32_t activity_owner_fields(const struct activity *a);
 const char *activity_owner_text(const struct activity *a, enum activity_field_id id);
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "daemon/metrics/names.h"
 
 /* What is kept of devices; of names that mean the same the first that there is. */
 static const struct kept {

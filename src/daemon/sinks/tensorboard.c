@@ -180,8 +180,7 @@ static int write_pending(struct event_file *e, struct err *err)
 			r = err_sys(err, -errno, "cannot write an event file");
 			/* half a record would make all that follows unreadable */
 			off_t end = lseek(e->fd, 0, SEEK_END);
-			if (done && end_tensorboard >= (off_t)done &&
-			    ftruncate(e->fd, end_tensorboard - (off_t)done) < 0)
+			if (done && end >= (off_t)done && ftruncate(e->fd, end - (off_t)done) < 0)
 				r = err_sys(err, -errno, "cannot repair an event file");
 			break;
 		}

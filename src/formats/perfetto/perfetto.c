@@ -61,7 +61,7 @@ struct perfetto_trace {
 	struct buf out, packet, event, inner, interned, part;
 	struct track *tracks; /* the first is not used */
 	size_t n, cap;
-	uint64_t bytes, packets;
+	uint64_t bytes;
 	bool has_realtime; /* somewhere it says that the viewer's clock is the wall clock */
 };
 
@@ -129,11 +129,6 @@ uint64_t perfetto_trace_bytes(const struct perfetto_trace *t)
 	return t->bytes + t->out.len;
 }
 
-uint64_t perfetto_trace_packets(const struct perfetto_trace *t)
-{
-	return t->packets;
-}
-
 static void add_text(struct buf *to, unsigned field, const char *text)
 {
 	struct buf scratch = {0};
@@ -147,7 +142,6 @@ static void add_text(struct buf *to, unsigned field, const char *text)
 static void add_packet(struct perfetto_trace *t)
 {
 	protobuf_add_part(&t->out, TRACE_PACKET, &t->packet);
-	t->packets++;
 	if (t->out.len > FLUSH_BYTES)
 		flush_out(t);
 }

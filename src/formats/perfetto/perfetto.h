@@ -29,7 +29,6 @@ int perfetto_trace_new(const char *path, bool gzip, struct perfetto_trace **out,
 /* Frees the trace also on failure. */
 int perfetto_trace_close(struct perfetto_trace *t, struct err *err);
 uint64_t perfetto_trace_bytes(const struct perfetto_trace *t); /* before they are compressed */
-uint64_t perfetto_trace_packets(const struct perfetto_trace *t);
 
 struct perfetto_track {
 	uint32_t parent; /* number of a track; 0: none */

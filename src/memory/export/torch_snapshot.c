@@ -40,7 +40,7 @@ const char *const torch_names[NAME_END] = {
 /* --- values --- */
 
 /* A text that may come again. */
-static void add_text(struct torch_snapshot *s, struct device_trace *t, const char *interned,
+static void put_text(struct torch_snapshot *s, struct device_trace *t, const char *interned,
 		     struct buf *out)
 {
 	uint64_t number = hmap_get(&t->text_of, (uintptr_t)interned);
@@ -70,11 +70,11 @@ void torch_frames_add(struct torch_snapshot *s, struct device_trace *t, uint32_t
 		pickle_dict(out);
 		pickle_mark(out);
 		pickle_get(out, NAME_FILENAME);
-		add_text(s, t, frames->list[i].file, out);
+		put_text(s, t, frames->list[i].file, out);
 		pickle_get(out, NAME_LINE);
 		pickle_number(out, (uint64_t)(frames->list[i].line > 0 ? frames->list[i].line : 0));
 		pickle_get(out, NAME_NAME);
-		add_text(s, t, frames->list[i].name, out);
+		put_text(s, t, frames->list[i].name, out);
 		pickle_set_items(out);
 		pickle_append(out);
 	}

@@ -130,8 +130,8 @@ static void expand_stack(struct expansion *e)
 	struct pack_state *st = e->state;
 	enum pack_column column = e->v2 ? COLUMN_STACK : COLUMN_NEW;
 	uint32_t proc = (uint32_t)get_varint(e, COLUMN_RUN);
-	uint64_t id = get_varint(e, column), depth = take_varint(e, column),
-		 same = take_varint(e, column), before = 0;
+	uint64_t id = get_varint(e, column), depth = get_varint(e, column),
+		 same = get_varint(e, column), before = 0;
 	struct batch_stack *s;
 
 	if (depth > ARENA_MAX_DEPTH || same > depth || same > st->depth) {
