@@ -368,15 +368,9 @@ static struct access_grant find_grant(struct access *a, const struct caller *c, 
 		return everything;
 	if (a->trusts_users)
 		return (struct access_grant){ACCESS_ALL, is_user ? c->uid : (uid_t)-1,
-<<<<<<< HEAD
 					     !a->hides_processes, NULL, (uid_t)-1};
 	return is_user ? (struct access_grant){ACCESS_OWN, c->uid, false, NULL, (uid_t)-1}
-		       : refuse(explain_unknown(c));
-=======
-					     !a->hides_processes, NULL};
-	return is_user ? (struct access_grant){ACCESS_OWN, c->uid, false, NULL}
 		       : refuse_caller(explain_unknown(c));
->>>>>>> ab333bbe (src: functions of one file are a verb and an object)
 }
 
 struct access_grant access_find(struct access *a, const struct caller *c, const SSL *ssl)
