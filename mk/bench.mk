@@ -22,10 +22,10 @@ $(BENCH_JOBS): $(O)/bench/%: bench/%.c $(SIM_LIBS:%=$(O)/sim/%.so)
 
 # In their short form these fail on nothing that a busy machine changes: `make check` runs them
 # beside the end-to-end tests. The others follow, alone.
-BENCHES_BESIDE := $(addprefix $(O)/bench/,activity_files analyze_rate compare_rate cuda_hook_cost daemon_fanout daemon_idle \
-	daemon_ipc daemon_rpc daemon_tls_flood export_rate hook_cost module_cost monitor_idle putils_cost recorder_rate \
-	stack_discover stack_memory stack_native stack_rate stack_skew stack_slowdown stack_trace_writer stack_truth \
-	unwind_cost)
+BENCHES_BESIDE := $(addprefix $(O)/bench/,activity_files activity_rate activity_record analyze_rate compare_rate cuda_hook_cost \
+	daemon_fanout daemon_idle daemon_ipc daemon_rpc daemon_tls_flood explain_rate export_rate hook_cost module_cost \
+	monitor_idle putils_cost record_cost recorder_rate stack_discover stack_memory stack_native stack_rate stack_skew \
+	stack_slowdown stack_trace_writer stack_truth timeline_rate trace_stacks unwind_cost)
 bench: RUN_BENCHES := $(BENCHES)
 bench-quick: RUN_BENCHES := $(filter-out $(BENCHES_BESIDE),$(BENCHES))
 bench-quick-beside: RUN_BENCHES := $(BENCHES_BESIDE)
