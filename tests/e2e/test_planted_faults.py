@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: MulanPSL-2.0
 """Every fault that simtrain can plant is found, at its place, and nothing on the healthy job.
 
-Fifty jobs of random shape; each is recorded healthy, with faults in its memory, with an operator
-that writes out of bounds, and until memory runs out.
-"""
+Twenty jobs of random shape (`make soak`: a hundred); each is recorded healthy, with faults in its memory,
+with an operator that writes out of bounds, and until memory runs out.
 
 import concurrent.futures
 import json
@@ -14,8 +13,9 @@ import subprocess
 import pytest
 
 import recording
+from harness import SOAK
 
-SEEDS = range(50)
+SEEDS = range(100 if SOAK else 20)
 ALL = "--analysis=leaks,inefficient,decompose,oom"
 STACKS = "--call-stack=c:12"
 PARTS = 5
@@ -108,6 +108,8 @@ def exhaustion(job):
     assert not job.ask("leaks", out)[1], job.seed
 
 
+@pytest.mark.soak
+@pytest.mark.deadline(600 if SOAK else 120)
 @pytest.mark.parametrize("part", range(PARTS))
 def test_faults_are_found_and_nothing_else(build, tmp_path, part):
     jobs = [Job(build, tmp_path, seed) for seed in SEEDS if seed % PARTS == part]
