@@ -52,10 +52,10 @@ int rtMalloc(void **out_ptr, uint64_t size, uint32_t page, uint16_t module)
 	int r = current_phy(&phy);
 	if (r)
 		return sim_call_close(&call, r);
-	uint64_t begin = tell_begin(MSPTI_ACTIVITY_KIND_MEMORY);
+	uint64_t begin = feed_begin(MSPTI_ACTIVITY_KIND_MEMORY);
 	r = halMemAlloc(out_ptr, size, device_flag(phy, page, module));
 	if (begin && !r)
-		tell_memory(MSPTI_ACTIVITY_MEMORY_OPERATION_TYPE_ALLOCATE, *out_ptr,
+		feed_memory(MSPTI_ACTIVITY_MEMORY_OPERATION_TYPE_ALLOCATE, *out_ptr,
 			    sim_hal_block_bytes(*out_ptr), begin);
 	return sim_call_close(&call, from_drv(r));
 }
@@ -64,11 +64,11 @@ int rtFree(void *ptr)
 {
 	struct sim_call call;
 	sim_call_open(&call, MSPTI_ACTIVITY_KIND_RUNTIME_API, __func__);
-	uint64_t begin = tell_begin(MSPTI_ACTIVITY_KIND_MEMORY);
+	uint64_t begin = feed_begin(MSPTI_ACTIVITY_KIND_MEMORY);
 	uint64_t bytes = begin ? sim_hal_block_bytes(ptr) : 0;
 	int r = halMemFree(ptr);
 	if (begin && !r)
-		tell_memory(MSPTI_ACTIVITY_MEMORY_OPERATION_TYPE_RELEASE, ptr, bytes, begin);
+		feed_memory(MSPTI_ACTIVITY_MEMORY_OPERATION_TYPE_RELEASE, ptr, bytes, begin);
 	return sim_call_close(&call, from_drv(r));
 }
 
@@ -112,10 +112,10 @@ static int copy(void *dst, uint64_t dst_max, const void *src, uint64_t n, uint32
 {
 	if (!dst || !src || n > dst_max || kind > RT_DEVICE_TO_DEVICE)
 		return RT_ERROR_PARAM_INVALID;
-	uint64_t begin = tell_begin(MSPTI_ACTIVITY_KIND_MEMCPY);
+	uint64_t begin = feed_begin(MSPTI_ACTIVITY_KIND_MEMCPY);
 	memory_copy(dst, src, n);
 	if (begin)
-		tell_memcpy((int32_t)kind, n, begin);
+		feed_memcpy((int32_t)kind, n, begin);
 	return RT_ERROR_NONE;
 }
 
@@ -123,7 +123,7 @@ static int set(void *ptr, uint64_t max, uint32_t value, uint64_t n)
 {
 	if (!ptr || n > max)
 		return RT_ERROR_PARAM_INVALID;
-	uint64_t begin = tell_begin(MSPTI_ACTIVITY_KIND_MEMSET);
+	uint64_t begin = feed_begin(MSPTI_ACTIVITY_KIND_MEMSET);
 	if (!untouchable(ptr))
 		memset(ptr, (int)value, n);
 	if (begin)

@@ -93,7 +93,7 @@ static void run_task(struct stream *s, struct task *t)
 	uint64_t begin = s->clock_ns > now ? s->clock_ns : now;
 	if (t->work.kind == WORK_MARK) {
 		s->clock_ns = begin;
-		tell_task(s, &t->work, begin, begin);
+		feed_task(s, &t->work, begin, begin);
 		return;
 	}
 	s->clock_ns = execute(s, t, begin);
@@ -102,7 +102,7 @@ static void run_task(struct stream *s, struct task *t)
 	sim_state_busy(s->device, s->clock_ns - begin);
 	sim_stars_task(s->device, stream_id(s), t->work.task, begin, s->clock_ns);
 	if (!t->work.kernel->timed)
-		tell_task(s, &t->work, begin, s->clock_ns);
+		feed_task(s, &t->work, begin, s->clock_ns);
 	free(t->heap_args);
 	t->heap_args = NULL;
 }

@@ -57,11 +57,11 @@ const struct sim_kernel *kernel_from_name(const char *name);
 uint64_t kernel_duration(const struct sim_kernel *k);
 
 /* tell.c: what libmspti is told. A task that ran from @begin to @end: */
-void tell_task(const struct stream *s, const struct work *w, uint64_t begin, uint64_t end);
+void feed_task(const struct stream *s, const struct work *w, uint64_t begin, uint64_t end);
 /* The same for what the host does at once: 0 when nobody wants @kind, else when it began. */
-uint64_t tell_begin(int32_t kind);
-void tell_memory(int32_t operation, const void *ptr, uint64_t bytes, uint64_t begin);
-void tell_memcpy(int32_t kind, uint64_t bytes, uint64_t begin);
+uint64_t feed_begin(int32_t kind);
+void feed_memory(int32_t operation, const void *ptr, uint64_t bytes, uint64_t begin);
+void feed_memcpy(int32_t kind, uint64_t bytes, uint64_t begin);
 void tell_memset(uint32_t value, uint64_t bytes, uint64_t begin);
 
 /* memory.c: the copy itself. */

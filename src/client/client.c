@@ -202,10 +202,10 @@ static void on_retry(evutil_socket_t fd, short what, void *arg)
  * so far, so that nothing is asked twice. */
 static bool retry_greeting(struct client_attempt *a)
 {
-	unsigned ms = GREETING_PAUSE_MS << a->greetings;
+	unsigned ms = GREETING_PAUSE_MS << a->handshaking;
 
 	if (a->phase != CLIENT_GREETING || a->call->err.code != -ECONNRESET ||
-	    ++a->greetings == GREETING_TRIES)
+	    ++a->handshaking == GREETING_TRIES)
 		return false;
 	disconnect_attempt(a);
 	event_assign(&a->io, a->run->base, -1, 0, on_retry, a);

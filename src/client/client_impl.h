@@ -43,7 +43,7 @@ struct client_attempt {
 	short waits; /* what `io` is added for; 0: it is not */
 	struct buf out, in;
 	size_t out_sent;
-	unsigned greetings; /* that were tried */
+	unsigned handshaking; /* that were tried */
 	uint64_t start_ns;
 	char where[300]; /* "host:port" */
 };

@@ -18,7 +18,7 @@
 #include "daemon/access.h"
 #include "daemon/config_changes.h"
 #include "daemon/fabric/fabric.h"
-#include "daemon/greeter.h"
+#include "daemon/handshakes.h"
 #include "daemon/http/http.h"
 #include "daemon/inspect/inspect.h"
 #include "daemon/jobs/jobs.h"
@@ -287,7 +287,7 @@ static void close_all(struct process *p)
 	background_wait(NULL, LEAVE_MS);
 	jobs_free(d->jobs);
 	access_free(d->access);
-	greeter_free(d->greeter);
+	handshakes_free(d->handshakes);
 	tls_server_free(d->tls);
 	sandbox_free(d->sandbox);
 	for (int i = 0; i < EVENTS; i++)
@@ -311,7 +311,7 @@ static int set_up(struct process *p, struct err *err)
 	if (r < 0)
 		return r;
 	if (p->d.tls)
-		p->d.greeter = greeter_new(&p->d);
+		p->d.handshakes = handshakes_new(&p->d);
 	open_events(p);
 	return open_modules(p, err);
 }

@@ -91,14 +91,14 @@ struct metrics;
 struct tls_server;
 struct sandbox;
 struct access;
-struct greeter;
+struct handshakes;
 struct inspect;
 
 struct daemon {
 	struct event_base *base;
 	const struct daemon_config *config;
 	struct tls_server *tls; /* NULL: plain */
-	struct greeter *greeter; /* NULL: plain */
+	struct handshakes *handshakes; /* NULL: plain */
 	struct access *access;
 	struct jobs *jobs;
 	struct fabric *fabric; /* NULL: no IPC monitor */

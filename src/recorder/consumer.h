@@ -54,10 +54,10 @@ struct consumer_report {
 /*
  * What the oldest part of a recording comes to, for a recorder that drops it. `stream` listens to
  * that part; then write() gives batches that say the same about all processes which have not ended,
- * in fewer words. The recorder itself takes care of all other frames, cursors and counts. Each consumer
- * may have one; only that of memory knows steps and describes the cut.
+ * in fewer words. The recorder itself takes care of all other frames, cursors and counts. Each
+ * consumer may have one; only that of memory knows steps and describes the cut.
  */
-struct base_ops {
+struct checkpoint_ops {
 	void *(*open)(void);
 	void (*close)(void *state);
 	const struct stream_ops *stream;
@@ -76,9 +76,10 @@ struct consumer {
 	const struct stream_ops
 		*stream; /* what it listens to; open() may leave it NULL: ops->stream */
 	void *listener; /* argument of its functions */
-	/* How much of the recording is kept; 0: any number. open() may set them, if there is a base. */
+	/* How much of the recording is kept; 0: any number. open() may set them, if there is a
+	 * checkpoint. */
 	uint64_t max_bytes, keep_ns;
-	const struct base_ops *base;
+	const struct checkpoint_ops *checkpoint;
 };
 
 struct consumer_ops {
@@ -115,8 +116,8 @@ struct consumer_ops {
 	bool (*is_flushing)(void *state);
 	/* Are finished files still being brought into their last form? The session waits for it. */
 	bool (*is_amending)(void *state);
-	/* Must nothing of the recording be dropped right now to keep it as short as was asked for? Not
-	 * for long: it grows meanwhile. */
+	/* Must nothing of the recording be dropped right now to keep it as short as was asked for?
+	 * Not for long: it grows meanwhile. */
 	bool (*is_holding)(void *state);
 	void (*add_losses)(void *state, struct consumer_losses *total); /* after a flush */
 
@@ -129,8 +130,8 @@ struct consumer_ops {
 
 	/*
 	 * Without open(): writes its files anew from a recording whose last FRAME_SESSION is
-	 * `session` (JSON), and adds a sentence about it to report. Nothing outside of the directory
-	 * `below` (a path without links) is changed, whatever recording and session say.
+	 * `session` (JSON), and adds a sentence about it to report. Nothing outside of the
+	 * directory `below` (a path without links) is changed, whatever recording and session say.
 	 */
 	int (*rewrite)(const char *recording, const struct buf *session, const char *below,
 		       struct buf *report, struct err *err);

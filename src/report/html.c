@@ -10,7 +10,7 @@
 EMBED(report_html, "src/web/report/report.html");
 EMBED(report_css, "src/web/report/report.css");
 EMBED(report_model, "src/web/report/model.js");
-EMBED(report_look, "src/web/report/look.js");
+EMBED(report_elements, "src/web/report/elements.js");
 EMBED(report_over_time, "src/web/report/over_time.js");
 EMBED(report_flame, "src/web/report/flame.js");
 EMBED(report_tables, "src/web/report/tables.js");
@@ -26,8 +26,8 @@ EMBED(report_page, "src/web/report/page.js");
 static const struct {
 	const char *begin, *end;
 } scripts[] = {
-	PART(report_model),  PART(report_look), PART(report_over_time), PART(report_flame),
-	PART(report_tables), PART(report_map),	PART(report_others),	PART(report_page),
+	PART(report_model),  PART(report_elements), PART(report_over_time), PART(report_flame),
+	PART(report_tables), PART(report_map),	    PART(report_others),    PART(report_page),
 };
 
 static void add_hash(const struct buf *text, struct buf *out)

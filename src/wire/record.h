@@ -65,8 +65,8 @@ enum rec_type {
 	REC_MAP = 22, /* rec_map: the job has changed its mappings */
 	REC_USAGE = 23, /* rec_usage: memory of a process; the recorder writes these itself */
 	REC_PROCESS = 24, /* rec_process: who a process is, how it ended; the recorder's, too */
-	REC_BLOCK = 25, /* rec_block + labels: of a base, see recording.h */
-	REC_STATE = 26, /* rec_state: of a base, too */
+	REC_BLOCK = 25, /* rec_block + labels: of a checkpoint, see recording.h */
+	REC_STATE = 26, /* rec_state: of a checkpoint, too */
 	REC_LAYER = 27, /* rec_layer: which module of a model memory belongs to */
 	REC_VMM = 28, /* rec_vmm: addresses of a device, and the physical memory behind them */
 	REC_CONTEXT = 29, /* rec_context: begins, or ends with all that was allocated in it */
@@ -315,8 +315,8 @@ enum rec_layer_kind {
 	LAYER_LEAVE = 1, /* that ends, and so does whatever began inside of it; layer 0: all */
 	LAYER_ADDR = 2, /* a tensor of it lies at addr: the block there belongs to it */
 	LAYER_GRADIENT =
-		3, /* the thread computes that of another operation; layer: in a base alone */
-	LAYER_OPERATION = 4, /* in a base: operations from addr on are the layer's */
+		3, /* the thread computes that of another operation; layer: in a checkpoint alone */
+	LAYER_OPERATION = 4, /* in a checkpoint: operations from addr on are the layer's */
 	LAYER_KIND_END,
 };
 
@@ -328,8 +328,9 @@ enum rec_layer_kind {
 struct rec_layer {
 	struct rec head;
 	uint64_t layer; /* hash of its text */
-	/* Else one more than the number of an operation of autograd, as in rec_work; 0: not known, or
-	 * LAYER_GRADIENT: none any more. ENTER, LEAVE: operations from it on belong to what runs now. */
+	/* Else one more than the number of an operation of autograd, as in rec_work; 0: not known,
+	 * or LAYER_GRADIENT: none any more. ENTER, LEAVE: operations from it on belong to what runs
+	 * now. */
 	uint64_t addr;
 	uint64_t bytes; /* of the tensor; 0: not known */
 	uint8_t kind;
@@ -533,8 +534,8 @@ enum rec_block_flags {
 
 /*
  * A block that is alive where a recording begins, since what came before was dropped. head has the
- * time and the call stack of its allocation. Text: the lengths of its labels, a byte for each level,
- * then the labels; or nothing.
+ * time and the call stack of its allocation. Text: the lengths of its labels, a byte for each
+ * level, then the labels; or nothing.
  */
 struct rec_block {
 	struct rec head;
@@ -557,17 +558,18 @@ struct rec_block {
 #define BLOCK_OF_MALLOC 64 /* a mapping that malloc has served blocks from */
 
 enum rec_state_kind {
-	STATE_BEGIN = 0, /* the base of a process; flags: STATE_TRACING, STATE_WINDOW */
+	STATE_BEGIN = 0, /* the checkpoint of a process; flags: STATE_TRACING, STATE_WINDOW */
 	/* device, pool; value: bytes of the pool, most bytes of blocks, most of the pool, when */
 	STATE_USAGE = 1,
 	STATE_OWED = 2, /* pool; value: address, time, frees that are to come, thread */
 	STATE_MOVING = 3, /* value: thread that is inside mremap(), kind of the mapping and one */
 	STATE_THREAD = 4, /* value: thread, operators of torch that run in it */
-	/* device; value: when the framework showed a refusal, whether one waits for a sample; of the
-	 * process: when blocks were listed for one, how many of them so far */
+	/* device; value: when the framework showed a refusal, whether one waits for a sample; of
+	 * the process: when blocks were listed for one, how many of them so far */
 	STATE_REFUSED = 5,
 	STATE_END = 6, /* value: rows and blocks so far, step, id of its range, first step */
-	/* of the block that follows; value: layer, address and bytes of its tensors, forward pass */
+	/* of the block that follows; value: layer, address and bytes of its tensors, forward pass
+	 * */
 	STATE_LAYER = 7,
 	STATE_FORWARDS = 8, /* value: thread, forward passes that have begun in it */
 	STATE_KIND_END,
@@ -632,8 +634,8 @@ struct rec_module {
 
 /* Words of a stack with these bits are no addresses: the rest is the id of a rec_python. */
 #define STACK_PYTHON 0xffff000000000000ull
-/* No place, but frames that were left out: those between the depth asked for and the innermost of the
- * user's own program, which follows. */
+/* No place, but frames that were left out: those between the depth asked for and the innermost of
+ * the user's own program, which follows. */
 #define STACK_CUT STACK_PYTHON
 #define STACK_CUT_WORDS 2u /* that a stack may have beyond its depth: this one and that frame */
 
@@ -724,7 +726,8 @@ struct rec_call {
  *	REC_SAMPLE  thread 7 of process 5: 2  ->  main, train
  *
  * A thread's sample counts until its next one; frame 0: it is not sampled any more. One whose stack
- * has not changed comes again after a while, so that what a recorder that was killed has seen is known.
+ * has not changed comes again after a while, so that what a recorder that was killed has seen is
+ * known.
  */
 #define PROC_NONE UINT32_MAX
 
@@ -937,8 +940,8 @@ bool rec_check(const struct rec *r, size_t avail);
 /* The text of a checked record and its length; NULL and 0 for types without text. */
 const char *rec_text(const struct rec *r, size_t *out_len);
 
-/* What a call stack refers to is reported inside the event that met it first. That event follows, and
- * is older: the time of such a record says nothing about those behind it. */
+/* What a call stack refers to is reported inside the event that met it first. That event follows,
+ * and is older: the time of such a record says nothing about those behind it. */
 static inline bool rec_is_inside_event(const struct rec *r)
 {
 	return r->type == REC_MODULE || r->type == REC_PYTHON;

@@ -25,12 +25,12 @@
  *     Records and cursors arrive in one frame: a recording cut off anywhere and the rings that are
  *     left add up to every event exactly once. That is what `sonde mem recover` does.
  *
- * Counts: a batch ends with a BATCH_COUNT of each process that it has records of, and begins with one
- * of each process that has lost more since. They are the same numbers that FRAME_PROC_END gives in
- * the end, but they are there when the recorder is killed. Records are numbered along a process: the
- * count before a batch (records - in_batch) is that behind the batch before it, unless a frame that
- * could not be written lay between. So a frame that is missing is noticed, and its records counted.
- * FRAME_PROC_END has the count for the last of them.
+ * Counts: a batch ends with a BATCH_COUNT of each process that it has records of, and begins with
+ * one of each process that has lost more since. They are the same numbers that FRAME_PROC_END gives
+ * in the end, but they are there when the recorder is killed. Records are numbered along a process:
+ * the count before a batch (records - in_batch) is that behind the batch before it, unless a frame
+ * that could not be written lay between. So a frame that is missing is noticed, and its records
+ * counted. FRAME_PROC_END has the count for the last of them.
  *
  * `check` covers the payload as it is stored. The last frame of a recorder that was killed may be
  * half there: its check is wrong, and readers stop before it. Behind a frame that is damaged in the
@@ -38,17 +38,19 @@
  * stored_bytes. Numbers are those of the machine, little-endian.
  *
  * Version 3 has FRAME_PACKED: a batch of more than a few events in the form of
- * recorder/pack/pack.h. Files of version 2 have FRAME_PACKED_V2 instead, those of version 1 neither;
- * both are continued with batches that are not packed.
+ * recorder/pack/pack.h. Files of version 2 have FRAME_PACKED_V2 instead, those of version 1
+ * neither; both are continued with batches that are not packed.
  *
- * Version 4 is a recording of which the oldest part was dropped (--max-size). It begins with a base:
+ * Version 4 is a recording of which the oldest part was dropped (--max-size). It begins with a
+ * checkpoint:
  *
  *	SESSION | CUT | PROC of each process that lived at the cut | BATCH … | what came after the cut
  *
- * The batches of the base say what the dropped part had come to: for each process a
- * STATE_BEGIN, its settings, names, call stacks and pools, a REC_BLOCK for each block that is alive,
- * and STATE_END; then the cursors of its rings and its counts. A process that ended before is not in
- * it. Such a file is written beside the one that it replaces, and takes its name in one step.
+ * The batches of the checkpoint say what the dropped part had come to: for each process a
+ * STATE_BEGIN, its settings, names, call stacks and pools, a REC_BLOCK for each block that is
+ * alive, and STATE_END; then the cursors of its rings and its counts. A process that ended before
+ * is not in it. Such a file is written beside the one that it replaces, and takes its name in one
+ * step.
  */
 #ifndef SONDE_WIRE_RECORDING_H
 #define SONDE_WIRE_RECORDING_H

@@ -2,8 +2,8 @@
 /*
  * Frames of a recording that somebody sent us, into the whole of what makes rows. Input: a sequence
  * of type (1 byte), length (2 bytes, little endian), payload. A process is introduced first, so
- * that records have somebody to belong to. The same input is followed once more for a base, and what
- * that says is read like any other recording.
+ * that records have somebody to belong to. The same input is followed once more for a base, and
+ * what that says is read like any other recording.
  */
 #include <stddef.h>
 #include <stdint.h>
@@ -103,10 +103,10 @@ static void write_and_read_base(void *base, const struct track_sink *to)
 	struct frame_proc p = {.pid = 1, .visible_devices = "3,2,1"};
 	struct frame_cut cut = {.cuts = 1};
 
-	track_base.describe(base, &cut);
+	track_checkpoint.describe(base, &cut);
 	BUG_ON(stream_frame(&track_stream, t, FRAME_CUT, (char *)&cut, sizeof(cut), NULL) < 0);
 	BUG_ON(stream_frame(&track_stream, t, FRAME_PROC, (char *)&p, sizeof(p), NULL) < 0);
-	track_base.write(base, read_base, t);
+	track_checkpoint.write(base, read_base, t);
 	track_free(t);
 }
 
@@ -134,7 +134,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		.call = on_call,
 		.arg = watch,
 	};
-	struct track *t = track_new(&to), *base = track_base.open();
+	struct track *t = track_new(&to), *base = track_checkpoint.open();
 	struct frame_proc p = {.pid = 1, .visible_devices = "3,2,1"};
 
 	frame(t, FRAME_PROC, (const uint8_t *)&p, sizeof(p));
@@ -152,7 +152,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		size -= n;
 	}
 	write_and_read_base(base, &to);
-	track_base.close(base);
+	track_checkpoint.close(base);
 	track_free(t);
 	struct analysis_style style = {.top = 3};
 	struct buf text = {0};

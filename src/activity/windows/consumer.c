@@ -38,7 +38,7 @@ static int open_activities(const struct recorder_session *session, struct consum
 	publish_written(s);
 	out->state = s;
 	out->listener = s->activities;
-	out->base = session->page->record.on ? &activities_base : NULL;
+	out->checkpoint = session->page->record.on ? &activities_checkpoint : NULL;
 	return 0;
 }
 

@@ -16,12 +16,13 @@
 #include <stdint.h>
 
 struct activities;
-struct base_ops;
-extern const struct base_ops activities_base; /* activity/windows/base.c, see recorder/consumer.h */
+struct checkpoint_ops;
+extern const struct checkpoint_ops
+	activities_checkpoint; /* activity/windows/checkpoint.c, see recorder/consumer.h */
 
 struct activities *activities_new(void);
-/* For who reads a recording: windows of `sonde record` go to these ops, with their state set to arg;
- * the others are nobody's. Nothing is sent or written, and no process is looked for. */
+/* For who reads a recording: windows of `sonde record` go to these ops, with their state set to
+ * arg; the others are nobody's. Nothing is sent or written, and no process is looked for. */
 struct window_ops;
 struct activities *activities_new_reader(const struct window_ops *ops, void *arg);
 void activities_free(struct activities *a); /* closes what is open */

@@ -19,7 +19,7 @@ static void on_accepted(void *arg, const struct listener *from, int fd)
 	bool metrics_only = from == s->prometheus;
 
 	if (caller.kind == CALLER_CERTIFIED)
-		greeter_add(s->d->greeter, &s->greetings[metrics_only], fd, &caller);
+		handshakes_add(s->d->handshakes, &s->handshaking[metrics_only], fd, &caller);
 	else
 		http_conn_new(s, metrics_only, fd, NULL, &caller);
 }
@@ -47,11 +47,11 @@ static void on_refused(void *arg, enum greeting_refusal why, const char *peer, c
 static void init_greetings(struct http_server *s)
 {
 	for (int i = 0; i < 2; i++)
-		s->greetings[i] =
-			(struct greeter_server){.certificate_optional = true,
-						.greeted = i ? on_greeted_for_metrics : on_greeted,
-						.refused = on_refused,
-						.arg = s};
+		s->handshaking[i] = (struct handshakes_server){.certificate_optional = true,
+							       .greeted = i ? on_greeted_for_metrics
+									    : on_greeted,
+							       .refused = on_refused,
+							       .arg = s};
 }
 
 /* Negative errno; -EINVAL: it is no address. "::" means every address of both families. */
@@ -138,8 +138,8 @@ void http_server_free(struct http_server *s)
 {
 	if (!s)
 		return;
-	greeter_forget(s->d->greeter, &s->greetings[0]);
-	greeter_forget(s->d->greeter, &s->greetings[1]);
+	handshakes_forget(s->d->handshakes, &s->handshaking[0]);
+	handshakes_forget(s->d->handshakes, &s->handshaking[1]);
 	while (s->conns)
 		http_conn_free(s->conns);
 	hmap_release(&s->per_source);

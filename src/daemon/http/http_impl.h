@@ -19,7 +19,7 @@
 #include "daemon/accept.h"
 #include "daemon/access.h"
 #include "daemon/daemon.h"
-#include "daemon/greeter.h"
+#include "daemon/handshakes.h"
 
 /* --- parse --- */
 
@@ -64,7 +64,8 @@ struct http_server {
 	struct http_conn *conns; /* newest first */
 	unsigned nconns;
 	struct hmap per_source; /* connections of each (struct caller) */
-	struct greeter_server greetings[2]; /* TLS handshakes, which come before the connections;
+	struct handshakes_server
+		handshaking[2]; /* TLS handshakes, which come before the connections;
 					       the second: of those for metrics only */
 	uint64_t requests, refused;
 };

@@ -154,7 +154,7 @@ void rpc_server_admit(struct rpc_server *s, int fd)
 
 	s->accepted++;
 	if (caller.kind == CALLER_CERTIFIED)
-		greeter_add(s->daemon->greeter, &s->greetings, fd, &caller);
+		handshakes_add(s->daemon->handshakes, &s->handshaking, fd, &caller);
 	else
 		take_over(s, fd, NULL, &caller);
 }
@@ -193,8 +193,8 @@ void rpc_server_init(struct rpc_server *s, struct daemon *d)
 	s->began_ns = clock_mono_ns();
 	s->max_conns = most_connections();
 	rpc_timeouts_init(s);
-	s->greetings =
-		(struct greeter_server){.greeted = on_greeted, .refused = on_refused, .arg = s};
+	s->handshaking =
+		(struct handshakes_server){.greeted = on_greeted, .refused = on_refused, .arg = s};
 	init_queue(&s->later, s, on_later);
 	s->listeners.accepted = on_accepted;
 	s->listeners.free_one = close_idle;
@@ -238,7 +238,7 @@ unsigned rpc_server_drain(struct rpc_server *s)
 		rpc_conn_work(TAILQ_FIRST(&s->lists[RPC_IDLE]));
 	while (end_first(s, RPC_IDLE, RPC_END_SHUTDOWN))
 		continue;
-	greeter_forget(s->daemon->greeter, &s->greetings);
+	handshakes_forget(s->daemon->handshakes, &s->handshaking);
 	return s->counts[RPC_BUSY];
 }
 
@@ -247,7 +247,7 @@ void rpc_server_free(struct rpc_server *s)
 	if (!s)
 		return;
 	listeners_release(&s->listeners);
-	greeter_forget(s->daemon->greeter, &s->greetings);
+	handshakes_forget(s->daemon->handshakes, &s->handshaking);
 	for (int i = 0; i < RPC_LISTS; i++)
 		while (end_first(s, (enum rpc_list)i, RPC_END_SHUTDOWN))
 			continue;
@@ -276,7 +276,7 @@ json_t *rpc_server_describe(const struct rpc_server *s)
 	json_object_set_new(refused, "forbidden", json_integer((json_int_t)s->forbidden));
 	return json_pack("{si so si si sI sI sI so}", "port", (int)port_of(s), "addresses",
 			 addresses, "connections",
-			 (int)(count_connections(s) + s->greetings.pending), "max_connections",
+			 (int)(count_connections(s) + s->handshaking.pending), "max_connections",
 			 (int)s->max_conns, "accepted", (json_int_t)s->accepted, "accept_failures",
 			 (json_int_t)s->listeners.failures, "calls", (json_int_t)s->calls,
 			 "refused", refused);

@@ -21,7 +21,7 @@
 #include "daemon/accept.h"
 #include "daemon/access.h"
 #include "daemon/daemon.h"
-#include "daemon/greeter.h"
+#include "daemon/handshakes.h"
 #include "daemon/rpc/rpc.h"
 #include "net/rpc_frame.h"
 #include "wire/rpc.h"
@@ -93,7 +93,7 @@ struct rpc_server {
 	unsigned max_conns;
 	struct hmap per_source; /* connections of each (struct caller) */
 	struct event *sweep; /* at the next deadline */
-	struct greeter_server greetings; /* TLS handshakes, which come before the lists */
+	struct handshakes_server handshaking; /* TLS handshakes, which come before the lists */
 	struct rpc_queue later; /* further requests of connections that sent many */
 	struct buf reply; /* what is being answered now; empty between events */
 	char input[RPC_INPUT_BYTES];

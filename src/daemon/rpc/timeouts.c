@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
  * How long a connection may take: RPC_TIMEOUT_S between two requests (idle), for a request to
- * become whole, and for the peer to take its replies; daemon/greeter.c has the same for handshakes.
- * Every connection is on one of two lists, each in order of deadlines: all deadlines are the same
- * time away when they are set, so a new one goes to the end, and one timer watches the heads.
+ * become whole, and for the peer to take its replies; daemon/handshakes.c has the same for
+ * handshakes. Every connection is on one of two lists, each in order of deadlines: all deadlines
+ * are the same time away when they are set, so a new one goes to the end, and one timer watches the
+ * heads.
  */
 #define LOG_AREA "rpc"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
- * --attribute: which module of a model and which line of the program launches what a device executes.
- * The source reports launches; Python's side (src/python/_monitor/work.c) follows the modules, and
- * has no hook anywhere before somebody wants that, or afterwards.
+ * --attribute: which module of a model and which line of the program launches what a device
+ * executes. The source reports launches; Python's side (src/python/_monitor/attribution.c) follows
+ * the modules, and has no hook anywhere before somebody wants that, or afterwards.
  */
 #include "guest/monitor/monitor_impl.h"
 

@@ -137,7 +137,7 @@ static int open_memory(const struct recorder_session *session, struct consumer *
 	out->state = s;
 	out->max_bytes = (uint64_t)s->cfg.max_kib << 10;
 	out->keep_ns = session->page->record.last_s * 1000000000ull;
-	out->base = &track_base;
+	out->checkpoint = &track_checkpoint;
 	out->stream = outputs_stream(&s->outputs);
 	out->listener = s->outputs.track;
 	return 0;

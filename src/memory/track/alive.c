@@ -24,7 +24,7 @@ struct usage *usage_of(struct proc *p, uint32_t device)
 
 uint32_t physical_device(const struct proc *p, uint32_t device)
 {
-	if (device >= DEV_NONE || !p->nvisible || p->base)
+	if (device >= DEV_NONE || !p->nvisible || p->checkpoint)
 		return device;
 	return device < (uint32_t)p->nvisible ? (uint32_t)p->visible[device] : device;
 }
@@ -206,8 +206,8 @@ void alive_add(struct proc *p, uint32_t tid, const struct rec_alloc *r)
 		drop_block(p, old);
 	}
 	count_used(p, b, true);
-	if (p->track->for_base)
-		base_keep_cut(p, b);
+	if (p->track->for_checkpoint)
+		checkpoint_keep_cut(p, b);
 	if (p->window && rows_wanted(p, b->device))
 		rows_malloc(p, b, now_ns, shadow);
 	if (owed_settle(p, &owed, &r->head, -1)) {

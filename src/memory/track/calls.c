@@ -269,7 +269,7 @@ void trace_record(struct proc *p, uint32_t tid, const struct rec_call *r)
 	}
 }
 
-static void write_call(struct base_writing *w, uint32_t tid, const struct call *c)
+static void write_call(struct checkpoint_writing *w, uint32_t tid, const struct call *c)
 {
 	struct rec_call r = {.head = {.type = REC_CALL, .size = sizeof(r), .time_ns = c->start_ns},
 			     .kind = CALL_PYTHON,
@@ -283,7 +283,7 @@ static void write_call(struct base_writing *w, uint32_t tid, const struct call *
 		r.kind = CALL_OPEN;
 		r.name = tid;
 	}
-	base_put(w, tid, &r, NULL, 0);
+	checkpoint_put(w, tid, &r, NULL, 0);
 }
 
 static void write_calls(uint64_t tid, void *value, void *arg)
@@ -305,11 +305,11 @@ static void write_note(uint64_t hash, void *value, void *arg)
 			     .name = hash};
 
 	name.head.size = sizeof(name);
-	base_put(arg, n->tid, &name, n->text, name.len);
-	base_put(arg, n->tid, &r, NULL, 0);
+	checkpoint_put(arg, n->tid, &name, n->text, name.len);
+	checkpoint_put(arg, n->tid, &r, NULL, 0);
 }
 
-void trace_write(struct proc *p, struct base_writing *w)
+void trace_write(struct proc *p, struct checkpoint_writing *w)
 {
 	omap_each(&p->calls, write_calls, w);
 	omap_each(&p->notes, write_note, w);

@@ -246,11 +246,11 @@ bool cuda_owner(const struct proc *p, const struct block *b, struct buf *out)
 	return true;
 }
 
-/* --- for base_write.c --- */
+/* --- for checkpoint_write.c --- */
 
 struct writing {
 	struct proc *p;
-	struct base_writing *w;
+	struct checkpoint_writing *w;
 };
 
 static void write_vmm(struct writing *w, uint8_t op, uint64_t addr, uint64_t handle,
@@ -265,7 +265,7 @@ static void write_vmm(struct writing *w, uint8_t op, uint64_t addr, uint64_t han
 		.op = op,
 	};
 
-	base_put(w->w, w->p->info.pid, &r, NULL, 0);
+	checkpoint_put(w->w, w->p->info.pid, &r, NULL, 0);
 }
 
 static void write_mapping(uint64_t key, void *value, void *arg)
@@ -286,7 +286,7 @@ static void write_references(uint64_t key, void *value, void *arg)
 		write_vmm(arg, VMM_RELEASE, 0, key, NULL);
 }
 
-void cuda_write(struct proc *p, struct base_writing *w)
+void cuda_write(struct proc *p, struct checkpoint_writing *w)
 {
 	struct writing writing = {p, w};
 

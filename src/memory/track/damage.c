@@ -2,12 +2,12 @@
 /* Parts of a recording that cannot be read: what is known about them, and how it is said. */
 #include "memory/track/track_impl.h"
 
-/* The rest of a base may be in it. */
-static void leave_bases(struct track *t)
+/* The rest of a checkpoint may be in it. */
+static void leave_checkpoints(struct track *t)
 {
 	for (size_t i = 0; i < t->nprocs; i++)
 		if (t->procs[i])
-			base_release(t->procs[i]);
+			checkpoint_release(t->procs[i]);
 }
 
 void damage_found(void *arg, uint64_t bytes)
@@ -16,7 +16,7 @@ void damage_found(void *arg, uint64_t bytes)
 
 	t->damage.places++;
 	t->damage.bytes += bytes;
-	leave_bases(t);
+	leave_checkpoints(t);
 }
 
 static bool lacks_session(const struct track *t)
@@ -29,13 +29,13 @@ static bool lacks_cut(const struct track *t)
 	return t->damage.version >= RECORDING_VERSION && !t->was_cut;
 }
 
-/* Its frames are whole, but some are missing. One that is there twice takes nothing away; those that
- * are not in their places count as missing. */
+/* Its frames are whole, but some are missing. One that is there twice takes nothing away; those
+ * that are not in their places count as missing. */
 static bool lacks_frames(const struct track *t)
 {
 	const struct damage *d = &t->damage;
 
-	return d->orphans || d->bases || lacks_session(t) || lacks_cut(t);
+	return d->orphans || d->checkpoints || lacks_session(t) || lacks_cut(t);
 }
 
 bool track_is_read(const struct track *t)
@@ -115,7 +115,7 @@ void track_damage_words(const struct track *t, void (*note)(void *arg, const cha
 		note(arg, "The oldest part of the recording was dropped, and what is known about "
 			  "it is missing: the recording is damaged, and blocks from before are not "
 			  "included.");
-	note_number(&w, d->bases,
+	note_number(&w, d->checkpoints,
 		    "process lacks the blocks that it had when the oldest part of the recording "
 		    "was dropped: the recording is damaged.",
 		    "processes lack the blocks that they had when the oldest part of the recording "

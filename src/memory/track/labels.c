@@ -343,7 +343,7 @@ void labels_release(struct proc *p)
 
 struct thread_writing {
 	struct proc *p;
-	struct base_writing *w;
+	struct checkpoint_writing *w;
 };
 
 static void write_thread(uint64_t tid, void *value, void *arg)
@@ -356,18 +356,18 @@ static void write_thread(uint64_t tid, void *value, void *arg)
 				      .kind = LABEL_PUSH,
 				      .level = th->labels[i].level,
 				      .len = (uint16_t)strlen(th->labels[i].text)};
-		base_put(t->w, (uint32_t)tid, &r, th->labels[i].text, r.len);
+		checkpoint_put(t->w, (uint32_t)tid, &r, th->labels[i].text, r.len);
 	}
 	if (!th->operators)
 		return;
 	struct rec_state s = {.head = {.type = REC_STATE, .size = sizeof(s)},
 			      .kind = STATE_THREAD,
 			      .value = {tid, th->operators}};
-	base_put(t->w, (uint32_t)tid, &s, NULL, 0);
+	checkpoint_put(t->w, (uint32_t)tid, &s, NULL, 0);
 }
 
 /* What a thread had pushed before is left out: it is for records that come up to a second late. */
-void labels_write(struct proc *p, struct base_writing *w)
+void labels_write(struct proc *p, struct checkpoint_writing *w)
 {
 	struct thread_writing t = {p, w};
 

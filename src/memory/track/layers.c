@@ -218,7 +218,8 @@ static void enter_layer(struct proc *p, uint32_t tid, const struct rec_layer *r)
 	note_operations(p, th, r);
 }
 
-/* The innermost of this text, and all that is inside: a forward that raised may have said nothing. */
+/* The innermost of this text, and all that is inside: a forward that raised may have said nothing.
+ * */
 static void leave_layer(struct proc *p, uint32_t tid, const struct rec_layer *r)
 {
 	struct layers_thread *th = omap_get(&p->layers, tid);
@@ -361,7 +362,7 @@ void layers_release(struct proc *p)
 	omap_release_values(&p->operations, free_operations);
 }
 
-/* --- for base_write.c; what was before is left out, as in labels.c --- */
+/* --- for checkpoint_write.c; what was before is left out, as in labels.c --- */
 
 static void write_thread(uint64_t tid, void *value, void *arg)
 {
@@ -374,14 +375,14 @@ static void write_thread(uint64_t tid, void *value, void *arg)
 		struct rec_layer r = {.head = {.type = REC_LAYER, .size = sizeof(r)},
 				      .kind = LAYER_ENTER,
 				      .layer = th->open[i]};
-		base_put(arg, (uint32_t)tid, &r, NULL, 0);
+		checkpoint_put(arg, (uint32_t)tid, &r, NULL, 0);
 	}
-	base_put(arg, (uint32_t)tid, &s, NULL, 0);
+	checkpoint_put(arg, (uint32_t)tid, &s, NULL, 0);
 	struct rec_layer g = {.head = {.type = REC_LAYER, .size = sizeof(g)},
 			      .kind = LAYER_GRADIENT,
 			      .layer = th->gradient};
 	if (th->gradient)
-		base_put(arg, (uint32_t)tid, &g, NULL, 0);
+		checkpoint_put(arg, (uint32_t)tid, &g, NULL, 0);
 }
 
 static void write_operations(uint64_t counter, void *value, void *arg)
@@ -393,11 +394,11 @@ static void write_operations(uint64_t counter, void *value, void *arg)
 				      .kind = LAYER_OPERATION,
 				      .layer = o->list[i].layer,
 				      .addr = 1 + (counter << NUMBER_BITS | o->list[i].from)};
-		base_put(arg, 0, &r, NULL, 0);
+		checkpoint_put(arg, 0, &r, NULL, 0);
 	}
 }
 
-void layers_write(struct proc *p, struct base_writing *w)
+void layers_write(struct proc *p, struct checkpoint_writing *w)
 {
 	omap_each(&p->operations, write_operations, w);
 	omap_each(&p->layers, write_thread, w);

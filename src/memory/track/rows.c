@@ -69,7 +69,7 @@ static void put_text(struct row *row, enum attr_key key, const char *text)
 
 void rows_emit(struct proc *p, struct row *row)
 {
-	if (p->base)
+	if (p->checkpoint)
 		put_text(row, ATTR_CARRIED, "true");
 	row->id = p->next_row;
 	p->next_row += !row->hidden;
@@ -131,12 +131,12 @@ static void put_block(struct proc *p, struct row *row, const struct block *b, ui
 	row->attrs[row->nattrs++] =
 		(struct attr){.key = ATTR_ADDR, .kind = ATTR_HEX, .number = b->addr};
 	row_attr_number(row, ATTR_SIZE, b->size_bytes);
-	if (shadow || p->base) {
+	if (shadow || p->checkpoint) {
 		if (b->kind == ALLOC_PINNED)
 			put_text(row, ATTR_PINNED, "true");
 		if (shadow)
 			put_text(row, ATTR_SHADOW, "true");
-		if (p->base && u->total[b->pool]) /* no other row may come that says it */
+		if (p->checkpoint && u->total[b->pool]) /* no other row may come that says it */
 			row_attr_number(row, ATTR_TOTAL, u->total[b->pool]);
 	} else if (b->kind == ALLOC_PINNED) {
 		put_text(row, ATTR_PINNED, "true");

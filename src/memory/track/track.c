@@ -29,8 +29,8 @@ static struct proc *proc_of(struct track *t, uint32_t number)
 /* Records about other records: names, places, labels. */
 static void note_context(struct proc *p, uint32_t tid, const struct rec *r)
 {
-	if (p->track->for_base)
-		base_keep_text(p, r);
+	if (p->track->for_checkpoint)
+		checkpoint_keep_text(p, r);
 	switch (r->type) {
 	case REC_NAME:
 		on_name(p, (const struct rec_name *)r);
@@ -93,7 +93,7 @@ static void track_record(void *arg, uint32_t number, uint32_t tid, const struct 
 		return; /* stacks and counters */
 	if (r->time_ns > t->newest_ns)
 		t->newest_ns = r->time_ns;
-	t->in_base = false;
+	t->in_checkpoint = false;
 	if (!p) {
 		count_orphan(t, number, r);
 		return;
@@ -171,7 +171,7 @@ static void track_record(void *arg, uint32_t number, uint32_t tid, const struct 
 		break;
 	case REC_BLOCK:
 	case REC_STATE:
-		base_record(p, tid, r);
+		checkpoint_record(p, tid, r);
 		break;
 	case REC_CALL:
 		trace_record(p, tid, (const struct rec_call *)r);
@@ -233,7 +233,7 @@ static void track_proc(void *arg, const struct frame_proc *info)
 		return;
 	}
 	p->info = *info;
-	p->lacks_base = t->in_base;
+	p->lacks_checkpoint = t->in_checkpoint;
 	parse_visible(p);
 	p->cfg = &t->cfg;
 	p->tracing = t->cfg.mode == MEM_IMMEDIATE;
@@ -267,7 +267,7 @@ static void proc_free(struct proc *p)
 	labels_release(p);
 	layers_release(p);
 	trace_release(p);
-	base_release(p);
+	checkpoint_release(p);
 	buf_release(&p->texts);
 	hmap_release(&p->texts_seen);
 	free(p->own_cfg);
@@ -292,8 +292,8 @@ static void track_proc_end(void *arg, const struct frame_proc_end *e)
 			rows_free(p, live.list[i], NULL, live.list[i]->tid, end_ns, true);
 	free(live.list);
 	trace_leave(p, 0);
-	base_end(p);
-	t->damage.bases += p->lacks_base;
+	checkpoint_end(p);
+	t->damage.checkpoints += p->lacks_checkpoint;
 	struct frame_proc_end end = *e;
 	stream_losses_end(&p->losses, &end);
 	end.lost_events += p->refused;
@@ -327,7 +327,7 @@ static void track_count(void *arg, const struct batch_count *c)
 	struct track *t = arg;
 	struct proc *p = proc_of(t, c->head.proc);
 
-	t->in_base = false;
+	t->in_checkpoint = false;
 	if (!p)
 		return;
 	stream_losses_count(&p->losses, c);
@@ -354,8 +354,8 @@ static void track_was_cut(void *arg, const struct frame_cut *c)
 	struct track *t = arg;
 
 	t->was_cut = true;
-	/* Without events of processes that lived then, there may be none with a base. */
-	t->in_base = c->events > c->ended_events;
+	/* Without events of processes that lived then, there may be none with a checkpoint. */
+	t->in_checkpoint = c->events > c->ended_events;
 	t->cut = *c;
 	t->last_step = c->last_step;
 }

@@ -42,8 +42,8 @@ struct track_sink {
 			const char *owner);
 	/* Optional: a sample of watched memory. */
 	void (*watch)(void *arg, uint32_t proc, const struct watch_sample *s);
-	/* Optional: what a process has in memory at time_ns (since the epoch), with the blocks of that
-	 * moment; fading: freed so lately that their pages may still be there. Who it is. */
+	/* Optional: what a process has in memory at time_ns (since the epoch), with the blocks of
+	 * that moment; fading: freed so lately that their pages may still be there. Who it is. */
 	void (*usage)(void *arg, uint32_t proc, uint64_t time_ns, const struct rec_usage *u,
 		      uint64_t fading_bytes);
 	void (*process)(void *arg, uint32_t proc, const struct rec_process *r);
@@ -52,7 +52,8 @@ struct track_sink {
 	/* Optional: a function has ended. NULL: no more of them for now, what there is should be
 	 * in its files. */
 	void (*call)(void *arg, uint32_t proc, const struct trace_row *row);
-	/* Optional: what the process has had at most, before the part that is there: more than in it. */
+	/* Optional: what the process has had at most, before the part that is there: more than in
+	 * it. */
 	void (*earlier_peak)(void *arg, uint32_t proc, const struct track_peak *peak);
 	void (*proc_end)(void *arg, const struct frame_proc_end *e);
 	/* Optional: the recording is over, and the ends that follow are not in it. */
@@ -77,8 +78,8 @@ int track_file_beside(struct track *t, const char *recording, const struct strea
 		      bool *out_torn, struct err *err);
 
 /*
- * For who reads a file frame by frame while it is written: how much may be kept follows its size, as
- * in track_file(). To be called when it has grown.
+ * For who reads a file frame by frame while it is written: how much may be kept follows its size,
+ * as in track_file(). To be called when it has grown.
  */
 void track_file_grows(struct track *t, const char *recording);
 
@@ -97,11 +98,11 @@ struct track_cut {
 bool track_cut(const struct track *t, struct track_cut *out);
 
 /* For a recorder that drops the oldest part: recorder/consumer.h. */
-extern const struct base_ops track_base;
+extern const struct checkpoint_ops track_checkpoint;
 
 /*
- * After track_file(): sentences about parts of the file that could not be read, if there are any. The
- * events that were in them count as lost events of their processes, stacks as lost stacks.
+ * After track_file(): sentences about parts of the file that could not be read, if there are any.
+ * The events that were in them count as lost events of their processes, stacks as lost stacks.
  */
 void track_damage_words(const struct track *t, void (*note)(void *arg, const char *text),
 			void *arg);

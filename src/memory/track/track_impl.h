@@ -36,7 +36,7 @@ struct block {
 	uint8_t kind;
 	uint8_t page;
 	uint8_t module;
-	uint8_t cut_by; /* see rec_block; with track.for_base */
+	uint8_t cut_by; /* see rec_block; with track.for_checkpoint */
 	bool written; /* its MALLOC row is out, so its FREE row must follow */
 	bool hidden; /* and it is for the analyses alone */
 	bool shadow; /* and it has shadow:true */
@@ -113,8 +113,9 @@ struct proc {
 	bool two_kinds_logged; /* that it uses both */
 	bool window; /* rows are being written */
 	uint64_t last_ns; /* of its records so far */
-	struct base_reading *base; /* its base is being read, see base_read.c */
-	bool lacks_base; /* it must have one, and its end has not come yet */
+	struct checkpoint_reading
+		*checkpoint; /* its checkpoint is being read, see checkpoint_read.c */
+	bool lacks_checkpoint; /* it must have one, and its end has not come yet */
 	struct rec_process who; /* the newest; its size is 0: none */
 	struct rec_usage sampled; /* waits for the records before it; its size is 0: none does */
 	uint64_t high_bytes, high_ns; /* host memory before what was freed lately */
@@ -152,7 +153,7 @@ struct proc {
 	uint64_t refused; /* of what it reported, for which there was no room: budget.c */
 	uint64_t refused_stacks;
 	uint64_t unknown_stacks; /* they were in a damaged part */
-	struct buf texts; /* with track.for_base: its places and modules, as they came */
+	struct buf texts; /* with track.for_checkpoint: its places and modules, as they came */
 	struct hmap texts_seen;
 };
 
@@ -169,7 +170,8 @@ struct damage {
 	uint64_t orphans; /* events of processes that nothing introduces */
 	uint64_t
 		repeated; /* batches that are there twice, or not in their order, and passed over */
-	uint64_t bases; /* processes without what was alive when the oldest part was dropped */
+	uint64_t
+		checkpoints; /* processes without what was alive when the oldest part was dropped */
 	uint32_t version; /* of the file */
 	bool has_session; /* the configuration and the clocks are known */
 };
@@ -189,9 +191,9 @@ struct track {
 	bool whole; /* see track_is_whole() */
 	struct damage damage;
 	struct block *free_blocks;
-	bool for_base; /* it is followed for base_write.c */
+	bool for_checkpoint; /* it is followed for checkpoint_write.c */
 	bool was_cut;
-	bool in_base; /* between the cut and the first batch: the processes that have a base */
+	bool in_checkpoint; /* between the cut and the first batch: the processes that have a checkpoint */
 	struct frame_cut cut;
 	uint64_t last_step; /* that has ended, of all processes */
 	uint64_t steps; /* that have ended, of all of them together */
@@ -269,7 +271,7 @@ void trace_release(struct proc *p);
 void mappings_record(struct proc *p, uint32_t tid, const struct rec_map *r);
 void mappings_malloc_slow(struct proc *p, uint64_t addr, uint32_t tid, uint64_t time_ns);
 bool mappings_object(struct proc *p, struct block *b);
-void mappings_set_moving(struct proc *p, uint32_t tid, uint8_t kind); /* for base_read.c */
+void mappings_set_moving(struct proc *p, uint32_t tid, uint8_t kind); /* for checkpoint_read.c */
 
 static inline void mappings_malloc(struct proc *p, uint64_t addr, uint32_t tid, uint64_t time_ns)
 {
@@ -281,25 +283,28 @@ static inline void mappings_malloc(struct proc *p, uint64_t addr, uint32_t tid, 
 }
 
 /*
- * memory/track/base_read.c: what was alive where the recording begins. base_record() takes REC_BLOCK
- * and REC_STATE. base_end(): the process ends; who was higher before the cut is said.
+ * memory/track/checkpoint_read.c: what was alive where the recording begins. checkpoint_record()
+ * takes REC_BLOCK and REC_STATE. checkpoint_end(): the process ends; who was higher before the cut
+ * is said.
  */
-void base_record(struct proc *p, uint32_t tid, const struct rec *r);
-void base_end(struct proc *p);
-void base_release(struct proc *p); /* it is read, or there will be no more of it */
-/* memory/track/base_write.c: keeps a REC_PYTHON or REC_MODULE. */
-void base_keep_text(struct proc *p, const struct rec *r);
-void base_keep_cut(struct proc *p, const struct block *b); /* a pool has cut it from another */
+void checkpoint_record(struct proc *p, uint32_t tid, const struct rec *r);
+void checkpoint_end(struct proc *p);
+void checkpoint_release(struct proc *p); /* it is read, or there will be no more of it */
+/* memory/track/checkpoint_write.c: keeps a REC_PYTHON or REC_MODULE. */
+void checkpoint_keep_text(struct proc *p, const struct rec *r);
+void checkpoint_keep_cut(struct proc *p,
+			 const struct block *b); /* a pool has cut it from another */
 
-/* One record after the other, for base_write.c. */
-struct base_writing;
-void base_put(struct base_writing *w, uint32_t tid, void *rec, const char *text, size_t len);
-void trace_write(struct proc *p, struct base_writing *w); /* functions that run */
-void labels_write(struct proc *p, struct base_writing *w); /* what threads have pushed */
+/* One record after the other, for checkpoint_write.c. */
+struct checkpoint_writing;
+void checkpoint_put(struct checkpoint_writing *w, uint32_t tid, void *rec, const char *text,
+		    size_t len);
+void trace_write(struct proc *p, struct checkpoint_writing *w); /* functions that run */
+void labels_write(struct proc *p, struct checkpoint_writing *w); /* what threads have pushed */
 
 /*
- * memory/track/cuda.c. cuda_created(): a block of ALLOC_CREATE has begun. cuda_owner(): adds who has
- * asked for a block, such as "CUDA@NCCL"; false where nobody knows.
+ * memory/track/cuda.c. cuda_created(): a block of ALLOC_CREATE has begun. cuda_owner(): adds who
+ * has asked for a block, such as "CUDA@NCCL"; false where nobody knows.
  */
 void cuda_created(struct proc *p, uint64_t handle);
 void cuda_vmm(struct proc *p, uint32_t tid, const struct rec_vmm *r);
@@ -307,7 +312,7 @@ void cuda_context(struct proc *p, uint32_t tid, const struct rec_context *r);
 void cuda_gpu(struct proc *p, const struct rec_gpu *r);
 void cuda_library(struct proc *p, const struct rec_library *r);
 bool cuda_owner(const struct proc *p, const struct block *b, struct buf *out);
-void cuda_write(struct proc *p, struct base_writing *w);
+void cuda_write(struct proc *p, struct checkpoint_writing *w);
 void cuda_release(struct proc *p);
 
 /* Samples of watched memory. */
@@ -356,7 +361,7 @@ void layers_allocated(struct proc *p, struct block *b, uint64_t time_ns);
 bool layers_is_temporary(const struct proc *p, const struct block *b, uint64_t freed_ns);
 void layers_put_row(const struct proc *p, struct row *row, const struct block *b);
 void layers_thread_begins(struct proc *p, uint32_t tid);
-void layers_write(struct proc *p, struct base_writing *w);
+void layers_write(struct proc *p, struct checkpoint_writing *w);
 void layers_set_forwards(struct proc *p, uint32_t tid, uint32_t n);
 void layers_release(struct proc *p);
 struct block *labels_block_at(struct proc *p, uint64_t addr); /* that a label of addr is for */

@@ -103,7 +103,7 @@ void window_config(struct proc *p, const struct rec_config *r)
 /* The first kind that was seen counts. */
 static void log_two_kinds_of_steps(struct proc *p)
 {
-	if (!p->two_kinds_logged && !p->track->for_base)
+	if (!p->two_kinds_logged && !p->track->for_checkpoint)
 		log_err("process %u reports its steps by %s; those by %s are not counted",
 			p->info.pid, p->by_call ? "step()" : "ranges",
 			p->by_call ? "ranges" : "step()");

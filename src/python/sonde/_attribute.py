@@ -2,7 +2,7 @@
 """While the monitor attributes what devices execute (``--attribute``): which module of a model runs.
 
 Nothing is hooked before somebody wants that, and nothing stays hooked afterwards. The extension knows
-what is open in each thread (src/python/_monitor/work.c); launches themselves are seen by the monitor.
+what is open in each thread (src/python/_monitor/attribution.c); launches themselves are seen by the monitor.
 
 What torch.compile() has made is one program: hooks would be compiled into it, and change it. Where
 something has been compiled there are lines, and no modules.

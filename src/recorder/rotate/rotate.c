@@ -7,7 +7,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/subprocess.h"
-#include "recorder/rotate/fold.h"
+#include "recorder/rotate/drop_oldest.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -21,7 +21,7 @@
 
 /* What comes of it, in memory that we share with the copy. */
 struct outcome {
-	uint64_t base_bytes;
+	uint64_t checkpoint_bytes;
 	int result;
 	struct err err;
 };
@@ -33,12 +33,12 @@ struct rotate {
 	uint64_t keep_ns; /* 0: no time was asked for */
 	uint64_t kept_from_ns; /* what the file begins with, in time */
 	uint64_t again_ns; /* when it is cut again by time */
-	const struct base_ops *bases[FOLD_BASES];
-	unsigned nbases;
+	const struct checkpoint_ops *checkpoints[MAX_CHECKPOINTS];
+	unsigned ncheckpoints;
 	uint64_t start_at; /* bytes of the recording */
 	uint64_t done; /* bytes of it that the copy looks at */
 	uint64_t cut_ns; /* the time from which it keeps; 0: it goes by bytes */
-	uint64_t base_bytes; /* of the newest base */
+	uint64_t checkpoint_bytes; /* of the newest checkpoint */
 	pid_t pid; /* of the copy, 0: there is none */
 	struct outcome *outcome;
 	bool logged_failure, logged_large;
@@ -72,8 +72,8 @@ struct rotate *rotate_new(const char *path, struct recording_writer *out,
 	for (const struct consumer *c = all->list; c < all->list + all->n; c++) {
 		want.limit = c->max_bytes ? c->max_bytes : want.limit;
 		want.keep_ns = c->keep_ns ? c->keep_ns : want.keep_ns;
-		if (c->base && want.nbases < FOLD_BASES)
-			want.bases[want.nbases++] = c->base;
+		if (c->checkpoint && want.ncheckpoints < MAX_CHECKPOINTS)
+			want.checkpoints[want.ncheckpoints++] = c->checkpoint;
 	}
 	if (!want.limit && !want.keep_ns)
 		return NULL;
@@ -94,25 +94,25 @@ static uint64_t keep_bytes(const struct rotate *r)
 {
 	uint64_t full = full_bytes(r), least = full / 8;
 
-	return full / 2 > r->base_bytes + least ? full / 2 - r->base_bytes : least;
+	return full / 2 > r->checkpoint_bytes + least ? full / 2 - r->checkpoint_bytes : least;
 }
 
 static void begin_copy(struct rotate *r, uint64_t keep_from_ns)
 {
-	struct fold_order order = {
+	struct drop_request request = {
 		.from = r->path,
 		.to = r->next,
 		.end = recording_bytes(r->out),
 		.keep_bytes = keep_bytes(r),
 		.keep_from_ns = keep_from_ns,
 		.limit_bytes = keep_from_ns ? 0 : r->limit,
-		.nbases = r->nbases,
+		.ncheckpoints = r->ncheckpoints,
 	};
 
-	memcpy(order.bases, r->bases, sizeof(order.bases));
-	r->done = order.end;
+	memcpy(request.checkpoints, r->checkpoints, sizeof(request.checkpoints));
+	r->done = request.end;
 	r->cut_ns = keep_from_ns;
-	r->start_at = order.end + full_bytes(r) / 4; /* should this fail */
+	r->start_at = request.end + full_bytes(r) / 4; /* should this fail */
 	r->again_ns += r->keep_ns / 2; /* likewise */
 	rotate_clean(r->path); /* the new file is nobody else's */
 	r->outcome = mmap(NULL, sizeof(*r->outcome), PROT_READ | PROT_WRITE,
@@ -122,7 +122,7 @@ static void begin_copy(struct rotate *r, uint64_t keep_from_ns)
 	r->pid = fork_copy();
 	if (r->pid == 0) {
 		r->outcome->result =
-			fold_recording(&order, &r->outcome->base_bytes, &r->outcome->err);
+			drop_oldest(&request, &r->outcome->checkpoint_bytes, &r->outcome->err);
 		_exit(0);
 	}
 	if (r->pid < 0) {
@@ -147,11 +147,11 @@ static void log_dropped(struct rotate *r, uint64_t before)
 	log_info("the oldest part of the recording was dropped: %llu of %llu bytes are left",
 		 (unsigned long long)now, (unsigned long long)before);
 	r->logged_failure = false;
-	bool large = r->limit && r->base_bytes > full_bytes(r) / 2;
+	bool large = r->limit && r->checkpoint_bytes > full_bytes(r) / 2;
 	if (large && !r->logged_large)
 		log_warn("what is alive in the job takes %llu bytes of the recording: it grows "
 			 "past its limit of %llu",
-			 (unsigned long long)r->base_bytes, (unsigned long long)r->limit);
+			 (unsigned long long)r->checkpoint_bytes, (unsigned long long)r->limit);
 	r->logged_large |= large;
 }
 
@@ -174,11 +174,11 @@ static void end_copy(struct rotate *r, int status)
 		log_failure(r, &o.err);
 		return;
 	}
-	r->base_bytes = o.base_bytes;
+	r->checkpoint_bytes = o.checkpoint_bytes;
 	if (r->cut_ns)
 		set_time(r, r->cut_ns);
 	log_dropped(r, before);
-	uint64_t least = r->base_bytes + full / 2; /* so that it is worth the work */
+	uint64_t least = r->checkpoint_bytes + full / 2; /* so that it is worth the work */
 	r->start_at = least > full ? least : full;
 }
 

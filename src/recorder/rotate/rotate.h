@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
- * A recording that stays below a number of bytes. When it has grown, a copy of the recorder writes a
- * new file beside it that lacks the oldest part (fold.h), while the recorder goes on. Then the frames
- * that came meanwhile are copied behind that, and the new file takes the place of the old one in one
- * step. At any moment the file of that name is whole; who reads the old one can do so to its end.
+ * A recording that stays below a number of bytes. When it has grown, a copy of the recorder writes
+ * a new file beside it that lacks the oldest part (drop_oldest.h), while the recorder goes on. Then
+ * the frames that came meanwhile are copied behind that, and the new file takes the place of the
+ * old one in one step. At any moment the file of that name is whole; who reads the old one can do
+ * so to its end.
  *
- * Both files together stay below the limit: work begins at 5/8 of it and leaves at most half of that.
- * Where a time is kept, it begins when the file has half as much again.
+ * Both files together stay below the limit: work begins at 5/8 of it and leaves at most half of
+ * that. Where a time is kept, it begins when the file has half as much again.
  */
 #ifndef SONDE_RECORDER_ROTATE_H
 #define SONDE_RECORDER_ROTATE_H

@@ -69,7 +69,7 @@ static int open_sampler(const struct recorder_session *session, struct consumer 
 	s->terminal = session->terminal;
 	s->begun_ns = clock_mono_ns();
 	out->state = out->listener = s;
-	out->base = s->page->record.on ? &samples_base : NULL;
+	out->checkpoint = s->page->record.on ? &samples_checkpoint : NULL;
 	return 0;
 }
 

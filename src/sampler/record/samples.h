@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
- * From the stacks of a round to records (wire/record.h, REC_FRAME and REC_SAMPLE): a tree of calls, in
- * which a stack is its innermost one. One thread uses it, that of the sampler.
+ * From the stacks of a round to records (wire/record.h, REC_FRAME and REC_SAMPLE): a tree of calls,
+ * in which a stack is its innermost one. One thread uses it, that of the sampler.
  */
 #ifndef SONDE_SAMPLER_RECORD_SAMPLES_H
 #define SONDE_SAMPLER_RECORD_SAMPLES_H
@@ -14,8 +14,9 @@
 #define SAMPLES_MAX_FRAMES (1u << 20) /* distinct ones; stacks with more are counted, and cut */
 
 struct samples;
-struct base_ops;
-extern const struct base_ops samples_base; /* sampler/record/base.c, see recorder/consumer.h */
+struct checkpoint_ops;
+extern const struct checkpoint_ops
+	samples_checkpoint; /* sampler/record/checkpoint.c, see recorder/consumer.h */
 
 struct samples_counts {
 	uint64_t samples; /* of threads, whether they have changed or not */

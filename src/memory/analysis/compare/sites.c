@@ -17,7 +17,7 @@
 static void side_release(struct sites_side *s)
 {
 	blocks_free(s->blocks);
-	together_release(&s->together);
+	device_peaks_release(&s->peaks);
 	hmap_release(&s->by_stack);
 	hmap_release(&s->by_name);
 	free(s->places);
@@ -117,7 +117,7 @@ void sites_add(struct compare_sites *s, enum compare_side side, const struct row
 	struct block_change c;
 
 	blocks_add(in->blocks, row, &c);
-	together_add(&in->together, &c, row->time_ns);
+	device_peaks_add(&in->peaks, &c, row->time_ns);
 	if (!c.block)
 		return;
 	struct site_sum *sum = &place_of(s, in, c.block)->sum;
@@ -229,8 +229,8 @@ int sites_finish(struct compare_sites *s, struct err *err)
 
 static uint64_t peak_of(struct sites_side *in, uint32_t device)
 {
-	for (size_t i = 0; i < in->together.ndevices; i++) {
-		struct together_device *d = &in->together.devices[i];
+	for (size_t i = 0; i < in->peaks.ndevices; i++) {
+		struct device_peaks_device *d = &in->peaks.devices[i];
 
 		if (d->device == device)
 			return total_peak(d->has_driver ? &d->driver : &d->pools).bytes;
@@ -250,7 +250,7 @@ static struct device_row *list_devices(struct compare_sites *s, size_t *out_n)
 	size_t n = 0, cap = 0;
 
 	for (int side = 0; side < SIDES; side++) {
-		const struct together *t = &s->side[side].together;
+		const struct device_peaks *t = &s->side[side].peaks;
 
 		for (size_t i = 0; i < t->ndevices; i++) {
 			uint32_t device = t->devices[i].device;

@@ -2,8 +2,8 @@
 /*
  * Two recordings compared by call site: what the blocks of each held at most, and what was left of
  * them. For any recording, since every block comes from somewhere; without call stacks blocks are
- * told apart by their sizes. Call sites of the two sides are the same if their shown frames are, or if
- * these have the same functions in the same files and lines have moved (groups/moved_lines.h).
+ * told apart by their sizes. Call sites of the two sides are the same if their shown frames are, or
+ * if these have the same functions in the same files and lines have moved (groups/moved_lines.h).
  *
  * What is kept grows with live blocks and with call sites. In JSON:
  *
@@ -22,7 +22,7 @@
 #include "memory/analysis/common/blocks.h"
 #include "memory/analysis/common/report.h"
 #include "memory/analysis/compare/compare.h"
-#include "memory/analysis/peak/together.h"
+#include "memory/analysis/peak/device_peaks.h"
 
 /* What the blocks of one call site came to. */
 struct site_sum {
@@ -31,8 +31,8 @@ struct site_sum {
 	uint64_t left;
 };
 
-/* A call site as one side has it: blocks of all call stacks that look the same, or of one size. They
- * are added up as they come and go, so that `most` was held at one moment. */
+/* A call site as one side has it: blocks of all call stacks that look the same, or of one size.
+ * They are added up as they come and go, so that `most` was held at one moment. */
 struct site_place {
 	uint32_t device;
 	enum row_type type;
@@ -42,7 +42,7 @@ struct site_place {
 
 struct sites_side {
 	struct blocks *blocks;
-	struct together together;
+	struct device_peaks peaks;
 	struct hmap by_stack, by_name; /* index in places */
 	struct site_place *places;
 	size_t nplaces, cap;

@@ -82,7 +82,7 @@ static void peak_row(struct analysis *a, const struct row *row)
 		forget_steps(p, c.process);
 	if (c.step_ended || c.step_begun)
 		change_step(p, c.process);
-	together_add(&p->together, &c, row->time_ns);
+	device_peaks_add(&p->peaks, &c, row->time_ns);
 	if (c.what != BLOCKS_ALLOC)
 		return;
 	struct block_device *d = c.pool->device;
@@ -233,7 +233,7 @@ static void peak_free(struct analysis *a)
 	for (size_t i = 0; i < p->nheights; i++)
 		free(p->heights[i]);
 	free(p->heights);
-	together_release(&p->together);
+	device_peaks_release(&p->peaks);
 	breakdown_free(p->breakdown);
 	free(p);
 }

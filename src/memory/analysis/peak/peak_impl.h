@@ -6,8 +6,8 @@
 #include "memory/analysis/common/breakdown.h"
 #include "memory/analysis/common/report.h"
 #include "memory/analysis/owners/tree.h"
+#include "memory/analysis/peak/device_peaks.h"
 #include "memory/analysis/peak/peak.h"
-#include "memory/analysis/peak/together.h"
 
 /* How full a device was. */
 struct height {
@@ -26,7 +26,7 @@ struct peak {
 	struct analysis base;
 	struct peak_options options;
 	struct breakdown *breakdown;
-	struct together together;
+	struct device_peaks peaks;
 	struct heights **heights;
 	size_t nheights, cap_heights;
 	bool has_steps;

@@ -142,7 +142,7 @@ static void print_answer(struct peak *p, const struct peak_device *list, size_t 
 		describe_device(p, &list[i], &t);
 	}
 	if (!r->style->console)
-		together_describe(&p->together, p->base.blocks, &t);
+		device_peaks_describe(&p->peaks, p->base.blocks, &t);
 	breakdown_end_answer(n, &t, r);
 }
 
@@ -376,7 +376,7 @@ json_t *peak_json(struct analysis *a, unsigned top)
 	put_bool(answer, "has_owners", breakdown_has_owners(p->breakdown));
 	PUT_LIST(answer, "devices", n, device_json(p, &list[i], top));
 	json_object_set_new(answer, "steps", steps_json(p->base.blocks));
-	json_object_set_new(answer, "together", together_json(&p->together, p->base.blocks));
+	json_object_set_new(answer, "together", device_peaks_json(&p->peaks, p->base.blocks));
 	peak_release_devices(list, n);
 	return answer;
 }

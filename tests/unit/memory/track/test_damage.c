@@ -45,7 +45,7 @@ static void put_batch(uint32_t proc, struct buf *recs, uint64_t counted, uint64_
 	buf_clear(recs);
 }
 
-static void put_base(unsigned parts)
+static void put_checkpoint(unsigned parts)
 {
 	struct buf recs = {0};
 
@@ -91,7 +91,7 @@ static bool is_complete(unsigned parts, bool cut)
 	if (parts & PROC)
 		put(FRAME_PROC, &p, sizeof(p));
 	if (cut)
-		put_base(parts);
+		put_checkpoint(parts);
 	for (int i = 0; i < (parts & TWICE ? 2 : 1); i++) {
 		add_alloc(&recs, 10, 0x10, 4, POOL_HAL);
 		put_batch(0, &recs, e.records, 1);
@@ -130,7 +130,7 @@ TEST(track_damage, repeated_batch)
 		CHECK(is_complete(ALL | TWICE, cut));
 		CHECK(strstr(buf_str(&words), "1 batch of events is in the recording twice"));
 		CHECK(strstr(buf_str(&words), "was passed over"));
-		CHECK_INT(allocations, cut ? 0 : 1); /* the base lacks what rows need */
+		CHECK_INT(allocations, cut ? 0 : 1); /* the checkpoint lacks what rows need */
 	}
 	buf_release(&words);
 }
@@ -156,7 +156,7 @@ TEST(track_damage, no_cut)
 	buf_release(&words);
 }
 
-TEST(track_damage, no_base)
+TEST(track_damage, no_checkpoint)
 {
 	static const unsigned lacking[] = {BASE_BEGIN, BASE_END, BASE_BEGIN | BASE_END};
 

@@ -136,10 +136,10 @@ static int keep_batch(void *arg, const void *payload, size_t bytes)
 }
 
 /* Behind a cut every call that a sample may name is known, and where each thread was. */
-TEST(samples, base_of_what_is_dropped)
+TEST(samples, checkpoint_of_what_is_dropped)
 {
 	struct world w;
-	void *base = samples_base.open();
+	void *checkpoint = samples_checkpoint.open();
 	const char *end;
 
 	world_new(&w);
@@ -149,16 +149,16 @@ TEST(samples, base_of_what_is_dropped)
 	for (size_t at = 0; at < w.out.len;) {
 		const struct rec *r = (const struct rec *)(w.out.data + at);
 
-		samples_base.stream->record(base, PROC_NONE, 0, r);
+		samples_checkpoint.stream->record(checkpoint, PROC_NONE, 0, r);
 		at += r->size;
 	}
 	buf_clear(&w.out);
-	CHECK_INT(samples_base.write(base, keep_batch, &w.out), 0);
+	CHECK_INT(samples_checkpoint.write(checkpoint, keep_batch, &w.out), 0);
 	const char *text = told(&w);
 	CHECK(!strncmp(text, "1=main<0 2=f<1 3=g<2 ", 21));
 	CHECK(strstr(text, "5.0(3)python t.py ") && strstr(text, "5.5(-1)MainThread "));
 	end = text + strlen(text) - strlen("5.5:1/1 ");
 	CHECK_STR(end, "5.5:1/1 ");
-	samples_base.close(base);
+	samples_checkpoint.close(checkpoint);
 	world_free(&w);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
- * What the dropped part of a recording (struct base_ops) comes to in samples: the calls that later
- * samples name, who is sampled, and where each thread was.
+ * What the dropped part of a recording (struct checkpoint_ops) comes to in samples: the calls that
+ * later samples name, who is sampled, and where each thread was.
  */
 #include "recorder/consumer.h"
 
@@ -15,15 +15,15 @@
 
 #define BATCH_BYTES (4u << 20)
 
-struct base {
+struct checkpoint {
 	struct buf frames; /* records, as they came */
 	struct hmap names; /* process and thread to a copy of its newest rec_sampled */
 	struct hmap samples; /* likewise: the newest rec_sample */
 };
 
-static void *open_base(void)
+static void *open_checkpoint(void)
 {
-	return xcalloc(1, sizeof(struct base));
+	return xcalloc(1, sizeof(struct checkpoint));
 }
 
 static void release_records(struct hmap *m)
@@ -35,9 +35,9 @@ static void release_records(struct hmap *m)
 	hmap_release(m);
 }
 
-static void close_base(void *state)
+static void close_checkpoint(void *state)
 {
-	struct base *b = state;
+	struct checkpoint *b = state;
 
 	buf_release(&b->frames);
 	release_records(&b->names);
@@ -62,7 +62,7 @@ static void drop_thread(struct hmap *m, uint32_t pid, uint32_t tid)
 }
 
 /* A recorder that was called back counts its frames anew. */
-static void keep_frame(struct base *b, const struct rec_frame *r)
+static void keep_frame(struct checkpoint *b, const struct rec_frame *r)
 {
 	if (r->id == 1)
 		buf_clear(&b->frames);
@@ -73,7 +73,7 @@ static void on_record(void *state, uint32_t proc, uint32_t tid, const struct rec
 {
 	const struct rec_sampled *who = (const struct rec_sampled *)r;
 	const struct rec_sample *sample = (const struct rec_sample *)r;
-	struct base *b = state;
+	struct checkpoint *b = state;
 
 	(void)tid;
 	if (proc != PROC_NONE)
@@ -132,11 +132,11 @@ static void put_all(struct writing *w, const struct hmap *m)
 		put_record(w, (const struct rec *)(uintptr_t)value);
 }
 
-static int write_base(void *state, int (*batch)(void *arg, const void *payload, size_t bytes),
-		      void *arg)
+static int write_checkpoint(void *state, int (*batch)(void *arg, const void *payload, size_t bytes),
+			    void *arg)
 {
 	struct writing w = {.batch = batch, .arg = arg};
-	struct base *b = state;
+	struct checkpoint *b = state;
 
 	begin_batch(&w);
 	for (size_t at = 0; at < b->frames.len;) {
@@ -154,9 +154,9 @@ static int write_base(void *state, int (*batch)(void *arg, const void *payload, 
 
 static const struct stream_ops listener = {.record = on_record};
 
-const struct base_ops samples_base = {
-	.open = open_base,
-	.close = close_base,
+const struct checkpoint_ops samples_checkpoint = {
+	.open = open_checkpoint,
+	.close = close_checkpoint,
 	.stream = &listener,
-	.write = write_base,
+	.write = write_checkpoint,
 };

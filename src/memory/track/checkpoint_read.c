@@ -15,7 +15,7 @@
 
 #define PAST_RANGE 1 /* the id of a range that has ended long ago */
 
-struct base_reading {
+struct checkpoint_reading {
 	uint64_t row_ns; /* of the newest row: they do not go back in time */
 	uint64_t step; /* that rows have come to */
 	struct labels *labels; /* the newest ones, and as they came */
@@ -24,19 +24,19 @@ struct base_reading {
 	struct rec_state layer; /* STATE_LAYER of the block that comes; its size is 0: none */
 };
 
-void base_release(struct proc *p)
+void checkpoint_release(struct proc *p)
 {
-	if (p->base)
-		labels_put(p->base->labels);
-	free(p->base);
-	p->base = NULL;
+	if (p->checkpoint)
+		labels_put(p->checkpoint->labels);
+	free(p->checkpoint);
+	p->checkpoint = NULL;
 }
 
 static uint64_t row_time(struct proc *p, uint64_t time_ns)
 {
-	if (time_ns > p->base->row_ns)
-		p->base->row_ns = time_ns;
-	return p->base->row_ns;
+	if (time_ns > p->checkpoint->row_ns)
+		p->checkpoint->row_ns = time_ns;
+	return p->checkpoint->row_ns;
 }
 
 static void put_range(struct proc *p, enum rec_mark_kind kind, uint64_t step, uint64_t time_ns)
@@ -56,9 +56,9 @@ static void put_range(struct proc *p, enum rec_mark_kind kind, uint64_t step, ui
 /* From here on rows are of this step. */
 static void begin_step(struct proc *p, uint64_t step, uint64_t time_ns)
 {
-	if (!p->window || step == p->base->step || !step)
+	if (!p->window || step == p->checkpoint->step || !step)
 		return;
-	p->base->step = step;
+	p->checkpoint->step = step;
 	if (p->by_range) {
 		put_range(p, MARK_RANGE_START, step, time_ns);
 	} else if ((p->by_call || p->detected) && step > 1) {
@@ -90,20 +90,20 @@ static bool is_sane(const struct rec_block *r)
 }
 
 /* Many blocks in a row have the same ones. */
-static struct labels *labels_for(struct base_reading *base, const struct rec_block *r)
+static struct labels *labels_for(struct checkpoint_reading *checkpoint, const struct rec_block *r)
 {
 	size_t len;
 	const char *text = rec_text(&r->head, &len);
 
 	if (!len || len > LABELS_MAX_BYTES)
 		return NULL;
-	if (len != base->len || memcmp(base->text, text, len) != 0) {
-		labels_put(base->labels);
-		base->labels = labels_unpack(text, len);
-		base->len = len;
-		memcpy(base->text, text, len);
+	if (len != checkpoint->len || memcmp(checkpoint->text, text, len) != 0) {
+		labels_put(checkpoint->labels);
+		checkpoint->labels = labels_unpack(text, len);
+		checkpoint->len = len;
+		memcpy(checkpoint->text, text, len);
 	}
-	return labels_share(base->labels);
+	return labels_share(checkpoint->labels);
 }
 
 static void drop_block(struct proc *p, struct block *b)
@@ -117,8 +117,8 @@ static void drop_block(struct proc *p, struct block *b)
 }
 
 /*
- * Memory that a pool once cut blocks from is the pool's affair for good. An empty block that it cuts
- * says so, to analyses alone.
+ * Memory that a pool once cut blocks from is the pool's affair for good. An empty block that it
+ * cuts says so, to analyses alone.
  */
 static void put_cut(struct proc *p, const struct block *b)
 {
@@ -137,17 +137,17 @@ static void put_cut(struct proc *p, const struct block *b)
 	}
 }
 
-static void take_layer(struct base_reading *base, struct block *b)
+static void take_layer(struct checkpoint_reading *checkpoint, struct block *b)
 {
-	const uint64_t *value = base->layer.value;
+	const uint64_t *value = checkpoint->layer.value;
 
-	if (base->layer.head.size) {
+	if (checkpoint->layer.head.size) {
 		b->layer = value[0];
 		b->tensor_addr = value[1];
 		b->tensor_bytes = value[2];
 		b->forward = (uint32_t)value[3];
 	}
-	base->layer.head.size = 0;
+	checkpoint->layer.head.size = 0;
 }
 
 static void add_block(struct proc *p, uint32_t tid, const struct rec_block *r)
@@ -171,8 +171,8 @@ static void add_block(struct proc *p, uint32_t tid, const struct rec_block *r)
 	b->cut_by = r->cut_by < POOL_END ? r->cut_by : 0;
 	b->arena = r->flags & BLOCK_ARENA;
 	b->alone = r->flags & BLOCK_ALONE;
-	b->labels = labels_for(p->base, r);
-	take_layer(p->base, b);
+	b->labels = labels_for(p->checkpoint, r);
+	take_layer(p->checkpoint, b);
 	if (b->pool == POOL_CUDA && b->kind == ALLOC_CREATE)
 		cuda_created(p, b->addr);
 	drop_block(p, omap_put(&p->maps[map_of(r)], b->addr, b));
@@ -190,9 +190,9 @@ static void add_block(struct proc *p, uint32_t tid, const struct rec_block *r)
 		put_cut(p, b);
 }
 
-static void begin_base(struct proc *p, const struct rec_state *s)
+static void begin_checkpoint(struct proc *p, const struct rec_state *s)
 {
-	p->base = xcalloc(1, sizeof(*p->base));
+	p->checkpoint = xcalloc(1, sizeof(*p->checkpoint));
 	p->tracing = s->flags & STATE_TRACING;
 	p->window = s->flags & STATE_WINDOW;
 	p->by_range = s->flags & STATE_BY_RANGE;
@@ -215,7 +215,7 @@ static void settle_peaks(struct proc *p)
 				p->usage[i].peak_ns[map] = 0;
 }
 
-static void end_base(struct proc *p, const struct rec_state *s)
+static void end_checkpoint(struct proc *p, const struct rec_state *s)
 {
 	settle_peaks(p);
 	begin_step(p, p->step, s->head.time_ns);
@@ -226,8 +226,8 @@ static void end_base(struct proc *p, const struct rec_state *s)
 		p->next_row = s->value[0];
 	if (s->value[1] > p->next_block)
 		p->next_block = s->value[1];
-	p->lacks_base = false;
-	base_release(p);
+	p->lacks_checkpoint = false;
+	checkpoint_release(p);
 }
 
 static void set_usage(struct proc *p, const struct rec_state *s)
@@ -274,35 +274,35 @@ static void set_state(struct proc *p, const struct rec_state *s)
 		labels_set_operators(p, (uint32_t)s->value[0], (unsigned)s->value[1]);
 		break;
 	case STATE_LAYER:
-		p->base->layer = *s;
+		p->checkpoint->layer = *s;
 		break;
 	case STATE_FORWARDS:
 		layers_set_forwards(p, (uint32_t)s->value[0], (uint32_t)s->value[1]);
 		break;
 	case STATE_END:
-		end_base(p, s);
+		end_checkpoint(p, s);
 		break;
 	default:
 		break;
 	}
 }
 
-void base_record(struct proc *p, uint32_t tid, const struct rec *r)
+void checkpoint_record(struct proc *p, uint32_t tid, const struct rec *r)
 {
 	const struct rec_state *s = (const struct rec_state *)r;
 
 	if (r->type == REC_BLOCK) {
-		if (p->base)
+		if (p->checkpoint)
 			add_block(p, tid, (const struct rec_block *)r);
 	} else if (s->kind == STATE_BEGIN) {
-		if (!p->base && p->track->was_cut && !p->next_block)
-			begin_base(p, s);
-	} else if (p->base) {
+		if (!p->checkpoint && p->track->was_cut && !p->next_block)
+			begin_checkpoint(p, s);
+	} else if (p->checkpoint) {
 		set_state(p, s);
 	}
 }
 
-void base_end(struct proc *p)
+void checkpoint_end(struct proc *p)
 {
 	const struct track_sink *sink = &p->track->sink;
 

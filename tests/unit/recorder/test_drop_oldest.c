@@ -3,7 +3,7 @@
  * A recording without its oldest part. Whatever was recorded, and wherever it is cut: the rows of
  * the rest are those that the whole recording has there, to the byte.
  */
-#include "recorder/rotate/fold.h"
+#include "recorder/rotate/drop_oldest.h"
 
 #include "base/containers/hmap.h"
 #include "base/fs.h"
@@ -311,23 +311,23 @@ static bool ends_with(struct buf *whole, struct buf *part)
 	       (!part->len || !memcmp(whole->data + whole->len - part->len, part->data, part->len));
 }
 
-static void fold(const char *from, const char *to, uint64_t keep_bytes, uint64_t keep_from_ns)
+static void drop(const char *from, const char *to, uint64_t keep_bytes, uint64_t keep_from_ns)
 {
 	struct stat st;
-	uint64_t base_bytes;
+	uint64_t checkpoint_bytes;
 	struct err err = {0};
 
 	CHECK(stat(from, &st) == 0);
 	fs_unlink(to, NULL);
-	struct fold_order order = {.from = from,
-				   .to = to,
-				   .end = (uint64_t)st.st_size,
-				   .keep_bytes = keep_bytes,
-				   .limit_bytes = 1 << 20,
-				   .keep_from_ns = keep_from_ns,
-				   .bases = {&track_base},
-				   .nbases = 1};
-	CHECK_INT(fold_recording(&order, &base_bytes, &err), 0);
+	struct drop_request order = {.from = from,
+				     .to = to,
+				     .end = (uint64_t)st.st_size,
+				     .keep_bytes = keep_bytes,
+				     .limit_bytes = 1 << 20,
+				     .keep_from_ns = keep_from_ns,
+				     .checkpoints = {&track_checkpoint},
+				     .ncheckpoints = 1};
+	CHECK_INT(drop_oldest(&order, &checkpoint_bytes, &err), 0);
 }
 
 /* The rest of the rows, call rows and losses; returns how many rows were dropped. */
@@ -353,13 +353,13 @@ static void check_cuts(uint64_t number, bool steps)
 	CHECK(!whole.was_cut && whole.rows.len && whole.calls.len);
 	CHECK(stat(path, &st) == 0);
 	for (uint64_t keep = (uint64_t)st.st_size; keep > 2000; keep -= (uint64_t)st.st_size / 12) {
-		fold(path, once, keep, 0);
+		drop(path, once, keep, 0);
 		read_job(once, &rest);
 		size_t dropped = check_same(&whole, &rest);
 		CHECK(dropped || keep == (uint64_t)st.st_size);
 		CHECK(rest.cut.cut.cuts == 1 && (!steps || rest.cut.cut.last_step));
 		release_reading(&rest);
-		fold(once, twice, keep * 2 / 3, 0);
+		drop(once, twice, keep * 2 / 3, 0);
 		read_job(twice, &rest);
 		CHECK(check_same(&whole, &rest) >= dropped);
 		CHECK_INT(rest.cut.cut.cuts, 2);
@@ -373,19 +373,19 @@ static void check_cuts(uint64_t number, bool steps)
 	free((char *)(uintptr_t)twice);
 }
 
-TEST(fold, rest_is_as_in_the_whole)
+TEST(drop_oldest, rest_is_as_in_the_whole)
 {
 	for (uint64_t i = 1; i <= 3; i++)
 		check_cuts(i, true);
 }
 
-TEST(fold, without_steps)
+TEST(drop_oldest, without_steps)
 {
 	check_cuts(7, false);
 }
 
 /* By time the cut is anywhere, inside of a batch and of what belongs together. */
-TEST(fold, by_time)
+TEST(drop_oldest, by_time)
 {
 	char *path = xstrdup(tmpfile_path("whole.sonde"));
 	char *once = xstrdup(tmpfile_path("once.sonde"));
@@ -395,7 +395,7 @@ TEST(fold, by_time)
 	write_job(path, 11, true);
 	read_job(path, &whole);
 	for (uint64_t i = 1; i < 40; i++) {
-		fold(path, once, 0, SECOND + (whole.newest_ns - SECOND) / 40 * i);
+		drop(path, once, 0, SECOND + (whole.newest_ns - SECOND) / 40 * i);
 		read_job(once, &rest);
 		size_t dropped = check_same(&whole, &rest);
 		CHECK(dropped >= before);
@@ -411,12 +411,12 @@ TEST(fold, by_time)
 }
 
 /* Nothing is written to a file that somebody else has put there. */
-TEST(fold, new_file_is_new)
+TEST(drop_oldest, new_file_is_new)
 {
 	char *path = xstrdup(tmpfile_path("whole.sonde"));
 	char *planted = xstrdup(tmpfile_path("planted.sonde"));
 	struct buf text = {0};
-	uint64_t base_bytes;
+	uint64_t checkpoint_bytes;
 	struct err err = {0};
 	struct stat st;
 
@@ -424,13 +424,13 @@ TEST(fold, new_file_is_new)
 	CHECK(stat(path, &st) == 0);
 	buf_add_str(&text, "not a recording");
 	CHECK_INT(fs_write_atomic(planted, &text, 0644, NULL), 0);
-	struct fold_order order = {.from = path,
-				   .to = planted,
-				   .end = (uint64_t)st.st_size,
-				   .keep_bytes = (uint64_t)st.st_size / 2,
-				   .bases = {&track_base},
-				   .nbases = 1};
-	CHECK_INT(fold_recording(&order, &base_bytes, &err), -EEXIST);
+	struct drop_request order = {.from = path,
+				     .to = planted,
+				     .end = (uint64_t)st.st_size,
+				     .keep_bytes = (uint64_t)st.st_size / 2,
+				     .checkpoints = {&track_checkpoint},
+				     .ncheckpoints = 1};
+	CHECK_INT(drop_oldest(&order, &checkpoint_bytes, &err), -EEXIST);
 	buf_clear(&text);
 	CHECK_INT(fs_read_file(planted, 100, &text, NULL), 0);
 	CHECK_STR(buf_str(&text), "not a recording");

@@ -11,9 +11,10 @@
  * put into the vendor's library, and a launch costs a few loads.
  *
  * Gradients: autograd numbers the operations of a forward pass (`sequence`). A thread that computes
- * gradients says which operation it is at, and the module and line are those in which that operation
- * was. An operation has got its number when it launches something. So numbers given since the last
- * look belong to the state that is found at a launch, and at a border of modules to the state before.
+ * gradients says which operation it is at, and the module and line are those in which that
+ * operation was. An operation has got its number when it launches something. So numbers given since
+ * the last look belong to the state that is found at a launch, and at a border of modules to the
+ * state before.
  */
 #include "guest/collect/put.h"
 #include "guest/runtime/guest.h"
@@ -107,8 +108,8 @@ static void emit_forward(uint64_t since, uint64_t wall_ns)
 
 enum { NO_GRADIENT, GRADIENT, ADDING_ONE };
 
-/* Whose gradient this thread computes. Adding one to a parameter has no number: it goes with what was
- * before. */
+/* Whose gradient this thread computes. Adding one to a parameter has no number: it goes with what
+ * was before. */
 static int gradient_now(uint64_t *out)
 {
 	const char *node = knows_autograd() ? autograd.node() : NULL;
@@ -190,9 +191,10 @@ void collect_launch(uint64_t correlation, uint32_t tid, uint64_t wall_ns)
 /*
  * --- memory ---
  *
- * Autograd is asked from within malloc(), too, and answers by a variable of its own thread. So it is not
- * asked again while it does, as making that variable allocates; not where the dynamic loader allocates,
- * which does so while it makes such variables; and there only in threads that have called a module.
+ * Autograd is asked from within malloc(), too, and answers by a variable of its own thread. So it
+ * is not asked again while it does, as making that variable allocates; not where the dynamic loader
+ * allocates, which does so while it makes such variables; and there only in threads that have
+ * called a module.
  */
 _Atomic bool work_follows_gradients;
 
@@ -221,7 +223,8 @@ static void put_layer(uint8_t kind, uint64_t layer, uint64_t addr, uint64_t byte
 	put_end(&p);
 }
 
-/* Operations that get a number from now on are those of the module that is entered, or gone on with. */
+/* Operations that get a number from now on are those of the module that is entered, or gone on
+ * with. */
 void collect_layer(uint8_t kind, uint64_t layer, uint64_t addr, uint64_t bytes)
 {
 	if (guest_mode() < GUEST_SHADOW)

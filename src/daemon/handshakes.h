@@ -31,7 +31,7 @@ enum greeting_refusal {
 };
 
 /* A server whose connections begin with a handshake. Zeroed but for what it sets. */
-struct greeter_server {
+struct handshakes_server {
 	bool certificate_optional;
 	/* Takes the socket and the connection over. */
 	void (*greeted)(void *arg, int fd, SSL *ssl, const struct caller *caller);
@@ -41,14 +41,15 @@ struct greeter_server {
 	unsigned pending; /* handshakes that are going on */
 };
 
-struct greeter;
+struct handshakes;
 
-struct greeter *greeter_new(struct daemon *d);
-void greeter_free(struct greeter *g); /* g may be NULL; its servers are gone */
+struct handshakes *handshakes_new(struct daemon *d);
+void handshakes_free(struct handshakes *g); /* g may be NULL; its servers are gone */
 
 /* Takes over a socket that was accepted and does not block. */
-void greeter_add(struct greeter *g, struct greeter_server *s, int fd, const struct caller *caller);
+void handshakes_add(struct handshakes *g, struct handshakes_server *s, int fd,
+		    const struct caller *caller);
 /* Closes all of the server, without a word; s->pending is 0 afterwards. */
-void greeter_forget(struct greeter *g, struct greeter_server *s);
+void handshakes_forget(struct handshakes *g, struct handshakes_server *s);
 
 #endif

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
- * The base of a recording whose oldest part is dropped (wire/recording.h): that part is followed as
- * by everybody who reads a recording, but without rows; then what is alive, and what later records
- * refer to, is written as records. base_read.c reads them.
+ * The checkpoint of a recording whose oldest part is dropped (wire/recording.h): that part is
+ * followed as by everybody who reads a recording, but without rows; then what is alive, and what
+ * later records refer to, is written as records. checkpoint_read.c reads them.
  *
- * Names, places in Python code, modules and call stacks are kept whole: the job sends each once, and
- * has room for so many.
+ * Names, places in Python code, modules and call stacks are kept whole: the job sends each once,
+ * and has room for so many.
  */
 #include "memory/track/track_impl.h"
 
@@ -15,7 +15,7 @@
 
 #define BATCH_BYTES (4u << 20)
 
-struct base_writing {
+struct checkpoint_writing {
 	struct proc *p;
 	struct buf batch;
 	size_t run; /* where the BATCH_RUN of `tid` begins; SIZE_MAX: none */
@@ -25,7 +25,7 @@ struct base_writing {
 	int result;
 };
 
-void base_keep_text(struct proc *p, const struct rec *r)
+void checkpoint_keep_text(struct proc *p, const struct rec *r)
 {
 	if (r->type != REC_PYTHON && r->type != REC_MODULE && r->type != REC_LIBRARY &&
 	    r->type != REC_GPU)
@@ -35,7 +35,7 @@ void base_keep_text(struct proc *p, const struct rec *r)
 		buf_add(&p->texts, r, r->size);
 }
 
-void base_keep_cut(struct proc *p, const struct block *b)
+void checkpoint_keep_cut(struct proc *p, const struct block *b)
 {
 	if (b->pool == POOL_HAL || b->pool == POOL_CUDA || b->pool == POOL_HOST)
 		return;
@@ -50,7 +50,7 @@ void base_keep_cut(struct proc *p, const struct block *b)
 
 /* --- batches --- */
 
-static void end_run(struct base_writing *w)
+static void end_run(struct checkpoint_writing *w)
 {
 	if (w->run != SIZE_MAX)
 		((struct batch_item *)(w->batch.data + w->run))->bytes =
@@ -58,7 +58,7 @@ static void end_run(struct base_writing *w)
 	w->run = SIZE_MAX;
 }
 
-static void flush_batch(struct base_writing *w)
+static void flush_batch(struct checkpoint_writing *w)
 {
 	end_run(w);
 	if (w->batch.len && w->result == 0)
@@ -66,7 +66,7 @@ static void flush_batch(struct base_writing *w)
 	buf_clear(&w->batch);
 }
 
-static void begin_run(struct base_writing *w, uint32_t tid)
+static void begin_run(struct checkpoint_writing *w, uint32_t tid)
 {
 	struct batch_item head = {.kind = BATCH_RUN, .proc = w->p->info.proc, .tid = tid};
 
@@ -81,7 +81,8 @@ static void begin_run(struct base_writing *w, uint32_t tid)
 }
 
 /* `rec` is the fixed part; its size is set here where there is text. */
-void base_put(struct base_writing *w, uint32_t tid, void *rec, const char *text, size_t len)
+void checkpoint_put(struct checkpoint_writing *w, uint32_t tid, void *rec, const char *text,
+		    size_t len)
 {
 	static const char zeros[8];
 	struct rec *head = rec;
@@ -95,17 +96,17 @@ void base_put(struct base_writing *w, uint32_t tid, void *rec, const char *text,
 	buf_add(&w->batch, zeros, head->size - fixed - len);
 }
 
-static void put_state(struct base_writing *w, const struct rec_state *s)
+static void put_state(struct checkpoint_writing *w, const struct rec_state *s)
 {
 	struct rec_state r = *s;
 
 	r.head = (struct rec){.type = REC_STATE, .size = sizeof(r), .time_ns = w->p->last_ns};
-	base_put(w, w->p->info.pid, &r, NULL, 0);
+	checkpoint_put(w, w->p->info.pid, &r, NULL, 0);
 }
 
 /* --- what a process has --- */
 
-static void put_begin(struct base_writing *w)
+static void put_begin(struct checkpoint_writing *w)
 {
 	const struct proc *p = w->p;
 	struct rec_state s = {.kind = STATE_BEGIN,
@@ -119,7 +120,7 @@ static void put_begin(struct base_writing *w)
 	put_state(w, &s);
 }
 
-static void put_config(struct base_writing *w)
+static void put_config(struct checkpoint_writing *w)
 {
 	const struct mem_config *c = w->p->own_cfg;
 	struct rec_config r = {.head = {.type = REC_CONFIG, .size = sizeof(r)}};
@@ -129,20 +130,20 @@ static void put_config(struct base_writing *w)
 	mem_config_get_settings(c, &r.settings);
 	size_t len = strlen(c->output_dir);
 	r.len = (uint16_t)(len <= REC_MAX_NAME ? len : 0);
-	base_put(w, w->p->info.pid, &r, c->output_dir, r.len);
+	checkpoint_put(w, w->p->info.pid, &r, c->output_dir, r.len);
 }
 
 static void put_name(uint64_t hash, void *value, void *arg)
 {
-	struct base_writing *w = arg;
+	struct checkpoint_writing *w = arg;
 	struct rec_name r = {.head = {.type = REC_NAME, .size = sizeof(r)},
 			     .hash = hash,
 			     .len = (uint16_t)strnlen(value, REC_MAX_NAME)};
 
-	base_put(w, w->p->info.pid, &r, value, r.len);
+	checkpoint_put(w, w->p->info.pid, &r, value, r.len);
 }
 
-static void put_texts(struct base_writing *w)
+static void put_texts(struct checkpoint_writing *w)
 {
 	struct proc *p = w->p;
 
@@ -156,7 +157,7 @@ static void put_texts(struct base_writing *w)
 
 static void put_stack(uint64_t id, void *value, void *arg)
 {
-	struct base_writing *w = arg;
+	struct checkpoint_writing *w = arg;
 	const struct stack_text *s = value;
 	struct batch_stack item = {.head = {BATCH_STACK, 0, w->p->info.proc, 0},
 				   .id = (uint32_t)id,
@@ -172,7 +173,7 @@ static void put_stack(uint64_t id, void *value, void *arg)
 
 static void put_heap(uint64_t addr, void *value, void *arg)
 {
-	struct base_writing *w = arg;
+	struct checkpoint_writing *w = arg;
 	const struct usage *heap = value;
 
 	for (uint8_t pool = 1; pool < POOL_END; pool++) {
@@ -183,11 +184,11 @@ static void put_heap(uint64_t addr, void *value, void *arg)
 				     .pool = pool,
 				     .mode = HEAP_ADD};
 		if (heap->total[pool])
-			base_put(w, w->p->info.pid, &r, NULL, 0);
+			checkpoint_put(w, w->p->info.pid, &r, NULL, 0);
 	}
 }
 
-static void put_block(struct base_writing *w, const struct block *b)
+static void put_block(struct checkpoint_writing *w, const struct block *b)
 {
 	char labels[LABELS_MAX_BYTES];
 	struct rec_block r = {
@@ -217,13 +218,13 @@ static void put_block(struct base_writing *w, const struct block *b)
 						 .device = DEV_NONE,
 						 .value = {b->layer, b->tensor_addr,
 							   b->tensor_bytes, b->forward}});
-	base_put(w, b->tid, &r, labels, r.len);
+	checkpoint_put(w, b->tid, &r, labels, r.len);
 }
 
-static void put_usage(struct base_writing *w, struct usage *u)
+static void put_usage(struct checkpoint_writing *w, struct usage *u)
 {
 	if (u->memory.head.size)
-		base_put(w, w->p->info.pid, &u->memory, NULL, 0);
+		checkpoint_put(w, w->p->info.pid, &u->memory, NULL, 0);
 	struct rec_state refused = {
 		.kind = STATE_REFUSED,
 		.device = (uint16_t)u->device,
@@ -245,7 +246,7 @@ static void put_usage(struct base_writing *w, struct usage *u)
 }
 
 struct owed_writing {
-	struct base_writing *w;
+	struct checkpoint_writing *w;
 	unsigned map;
 };
 
@@ -268,7 +269,7 @@ static void put_moving(uint64_t tid, void *value, void *arg)
 					   .value = {tid, (uintptr_t)value}});
 }
 
-static void write_process(struct base_writing *w)
+static void write_process(struct checkpoint_writing *w)
 {
 	struct proc *p = w->p;
 	struct block_list live = {0};
@@ -278,7 +279,7 @@ static void write_process(struct base_writing *w)
 	if (omap_get(&p->names, p->step_name)) /* rows of steps come with the blocks */
 		put_name(p->step_name, omap_get(&p->names, p->step_name), w);
 	if (p->who.head.size)
-		base_put(w, p->info.pid, &p->who, NULL, 0);
+		checkpoint_put(w, p->info.pid, &p->who, NULL, 0);
 	put_texts(w);
 	omap_each(&p->stacks, put_stack, w);
 	omap_each(&p->heaps, put_heap, w);
@@ -306,15 +307,15 @@ static void write_process(struct base_writing *w)
 
 /* --- from outside --- */
 
-static void *open_base(void)
+static void *open_checkpoint(void)
 {
 	struct track *t = track_new(&(struct track_sink){0});
 
-	t->for_base = true;
+	t->for_checkpoint = true;
 	return t;
 }
 
-static void close_base(void *state)
+static void close_checkpoint(void *state)
 {
 	track_free(state);
 }
@@ -324,7 +325,7 @@ static uint64_t count_steps(const void *state)
 	return ((const struct track *)state)->steps;
 }
 
-static void describe_base(const void *state, struct frame_cut *out)
+static void describe_checkpoint(const void *state, struct frame_cut *out)
 {
 	const struct track *t = state;
 
@@ -336,11 +337,11 @@ static void describe_base(const void *state, struct frame_cut *out)
 	}
 }
 
-static int write_base(void *state, int (*fn)(void *arg, const void *payload, size_t bytes),
-		      void *arg)
+static int write_checkpoint(void *state, int (*fn)(void *arg, const void *payload, size_t bytes),
+			    void *arg)
 {
 	struct track *t = state;
-	struct base_writing w = {.run = SIZE_MAX, .fn = fn, .arg = arg};
+	struct checkpoint_writing w = {.run = SIZE_MAX, .fn = fn, .arg = arg};
 
 	for (size_t i = 0; w.result == 0 && i < t->nprocs; i++) {
 		w.p = t->procs[i];
@@ -351,11 +352,11 @@ static int write_base(void *state, int (*fn)(void *arg, const void *payload, siz
 	return w.result;
 }
 
-const struct base_ops track_base = {
-	.open = open_base,
-	.close = close_base,
+const struct checkpoint_ops track_checkpoint = {
+	.open = open_checkpoint,
+	.close = close_checkpoint,
 	.stream = &track_stream,
 	.steps = count_steps,
-	.describe = describe_base,
-	.write = write_base,
+	.describe = describe_checkpoint,
+	.write = write_checkpoint,
 };

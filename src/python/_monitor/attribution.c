@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
- * Which module runs, while the monitor attributes what devices execute (guest/collect/work.c): the
- * modules that are open in each thread, the operation of autograd that it computes the gradient of,
- * and whether anybody wants to know. sonde/_attribute.py has the hooks.
+ * Which module runs, while the monitor attributes what devices execute
+ * (guest/collect/attribution.c): the modules that are open in each thread, the operation of
+ * autograd that it computes the gradient of, and whether anybody wants to know. sonde/_attribute.py
+ * has the hooks.
  */
 #include "python/_monitor/module.h"
 
@@ -85,8 +86,8 @@ static void send_innermost(void)
 	collect_work(m ? m->layer : 0, m ? line_of(m) : 0);
 }
 
-/* The line that has called a module in which nothing is the user's: that of the module around it, if
- * that is such a module, too. */
+/* The line that has called a module in which nothing is the user's: that of the module around it,
+ * if that is such a module, too. */
 static uint32_t calling_line(void)
 {
 	uint32_t line = open.n ? line_of(&open.at[open.n - 1]) : 0;

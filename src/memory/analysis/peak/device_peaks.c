@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-#include "memory/analysis/peak/together.h"
+#include "memory/analysis/peak/device_peaks.h"
 
 #include <stdlib.h>
 
@@ -8,21 +8,21 @@
 #include "memory/analysis/common/memory_words.h"
 #include "memory/analysis/processes/programs.h"
 
-static struct together_device *device_of(struct together *t, uint32_t device)
+static struct device_peaks_device *device_of(struct device_peaks *t, uint32_t device)
 {
 	for (size_t i = 0; i < t->ndevices; i++)
 		if (t->devices[i].device == device)
 			return &t->devices[i];
-	LIST_ADD(t->devices, t->ndevices, t->cap, (struct together_device){.device = device});
+	LIST_ADD(t->devices, t->ndevices, t->cap, (struct device_peaks_device){.device = device});
 	return &t->devices[t->ndevices - 1];
 }
 
-void together_add(struct together *t, const struct block_change *c, uint64_t time_ns)
+void device_peaks_add(struct device_peaks *t, const struct block_change *c, uint64_t time_ns)
 {
 	if (!c->block ||
 	    (c->what != BLOCKS_ALLOC && c->what != BLOCKS_FREE && c->what != BLOCKS_LEFT))
 		return;
-	struct together_device *d = device_of(t, c->pool->device->device);
+	struct device_peaks_device *d = device_of(t, c->pool->device->device);
 	bool driver = blocks_is_driver(c->pool->type);
 	uint64_t bytes = c->block->bytes;
 
@@ -45,11 +45,11 @@ static size_t users_of(const struct blocks *b, uint32_t device)
 }
 
 /* The next device that several processes use, and its highest moment; false: there is none. */
-static bool next_shared(struct together *t, const struct blocks *b, size_t *at,
+static bool next_shared(struct device_peaks *t, const struct blocks *b, size_t *at,
 			struct total_peak *out, size_t *out_users)
 {
 	for (; *at < t->ndevices; ++*at) {
-		struct together_device *d = &t->devices[*at];
+		struct device_peaks_device *d = &t->devices[*at];
 
 		*out_users = users_of(b, d->device);
 		*out = total_peak(d->has_driver ? &d->driver : &d->pools);
@@ -59,7 +59,7 @@ static bool next_shared(struct together *t, const struct blocks *b, size_t *at,
 	return false;
 }
 
-void together_describe(struct together *t, const struct blocks *b, struct buf *out)
+void device_peaks_describe(struct device_peaks *t, const struct blocks *b, struct buf *out)
 {
 	struct total_peak peak;
 	size_t users;
@@ -73,7 +73,7 @@ void together_describe(struct together *t, const struct blocks *b, struct buf *o
 	}
 }
 
-json_t *together_json(struct together *t, const struct blocks *b)
+json_t *device_peaks_json(struct device_peaks *t, const struct blocks *b)
 {
 	json_t *list = json_array();
 	struct total_peak peak;
@@ -93,7 +93,7 @@ json_t *together_json(struct together *t, const struct blocks *b)
 	return list;
 }
 
-void together_release(struct together *t)
+void device_peaks_release(struct device_peaks *t)
 {
 	for (size_t i = 0; i < t->ndevices; i++) {
 		total_release(&t->devices[i].driver);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
  * Where the cut is: behind the first end of a step that leaves no more than keep_bytes. Without one
- * in the first half of these, between two frames. A step ends inside a batch: of that batch the rest
- * is written anew; all frames behind it are copied, byte by byte.
+ * in the first half of these, between two frames. A step ends inside a batch: of that batch the
+ * rest is written anew; all frames behind it are copied, byte by byte.
  */
-#include "recorder/rotate/fold.h"
+#include "recorder/rotate/drop_oldest.h"
 
 #include "base/containers/buf.h"
 #include "base/containers/hmap.h"
@@ -20,21 +20,21 @@
 #include <string.h>
 #include <unistd.h>
 
-struct fold_proc {
+struct dropped_proc {
 	struct frame_proc info;
 	struct stream_losses losses;
 	uint64_t rest; /* records of the batch that is cut, behind the cut */
 };
 
-struct fold {
-	const struct fold_order *order;
-	void *states[FOLD_BASES];
+struct dropping {
+	const struct drop_request *request;
+	void *states[MAX_CHECKPOINTS];
 	struct recording_writer *out;
 	struct buf session;
-	struct omap procs; /* number → struct fold_proc, of those that have not ended */
+	struct omap procs; /* number → struct dropped_proc, of those that have not ended */
 	struct omap cursors; /* process and ring → struct batch_cursor, the newest */
 	struct frame_cut cut;
-	uint64_t base_bytes;
+	uint64_t checkpoint_bytes;
 	bool looking; /* for the end of a step */
 	bool found; /* and here it was */
 	uint64_t steps; /* that had ended when looking began */
@@ -47,20 +47,20 @@ struct fold {
 
 #define PASS_ON(f, function, ...)                                                                  \
 	do {                                                                                       \
-		for (unsigned b_ = 0; b_ < (f)->order->nbases; b_++)                               \
-			if ((f)->order->bases[b_]->stream->function)                               \
-				(f)->order->bases[b_]->stream->function((f)->states[b_],           \
-									##__VA_ARGS__);            \
+		for (unsigned b_ = 0; b_ < (f)->request->ncheckpoints; b_++)                       \
+			if ((f)->request->checkpoints[b_]->stream->function)                       \
+				(f)->request->checkpoints[b_]->stream->function((f)->states[b_],   \
+										##__VA_ARGS__);    \
 	} while (0)
 
-static uint64_t count_steps(const struct fold *f)
+static uint64_t count_steps(const struct dropping *f)
 {
-	return f->order->bases[0]->steps(f->states[0]);
+	return f->request->checkpoints[0]->steps(f->states[0]);
 }
 
 static void on_session(void *arg, const char *json, size_t len)
 {
-	struct fold *f = arg;
+	struct dropping *f = arg;
 
 	buf_clear(&f->session);
 	buf_add(&f->session, json, len);
@@ -69,7 +69,7 @@ static void on_session(void *arg, const char *json, size_t len)
 
 static void on_cut(void *arg, const struct frame_cut *c)
 {
-	struct fold *f = arg;
+	struct dropping *f = arg;
 
 	f->cut = *c;
 	PASS_ON(f, cut, c);
@@ -77,12 +77,12 @@ static void on_cut(void *arg, const struct frame_cut *c)
 
 static void on_proc(void *arg, const struct frame_proc *p)
 {
-	struct fold *f = arg;
+	struct dropping *f = arg;
 
 	if (!f->cut.from_ns || p->time_ns < f->cut.from_ns)
 		f->cut.from_ns = p->time_ns;
 	if (!omap_get(&f->procs, p->proc)) {
-		struct fold_proc *mine = xcalloc(1, sizeof(*mine));
+		struct dropped_proc *mine = xcalloc(1, sizeof(*mine));
 		mine->info = *p;
 		omap_put(&f->procs, p->proc, mine);
 	}
@@ -91,9 +91,9 @@ static void on_proc(void *arg, const struct frame_proc *p)
 
 static void on_proc_end(void *arg, const struct frame_proc_end *e)
 {
-	struct fold *f = arg;
+	struct dropping *f = arg;
 	const uint64_t last = (uint64_t)e->proc << 32 | UINT32_MAX;
-	struct fold_proc *p = omap_remove(&f->procs, e->proc);
+	struct dropped_proc *p = omap_remove(&f->procs, e->proc);
 	uint64_t key;
 
 	while (omap_floor(&f->cursors, last, &key) && key >> 32 == e->proc)
@@ -106,7 +106,7 @@ static void on_proc_end(void *arg, const struct frame_proc_end *e)
 	PASS_ON(f, proc_end, e);
 }
 
-static void end_run(struct fold *f)
+static void end_run(struct dropping *f)
 {
 	if (f->run != SIZE_MAX)
 		((struct batch_item *)(f->rest.data + f->run))->bytes =
@@ -116,7 +116,7 @@ static void end_run(struct fold *f)
 
 static void on_stack(void *arg, uint32_t proc, uint32_t id, const uint64_t *pc, uint32_t depth)
 {
-	struct fold *f = arg;
+	struct dropping *f = arg;
 	struct batch_stack s = {
 		.head = {.kind = BATCH_STACK, .proc = proc}, .id = id, .depth = depth};
 
@@ -130,10 +130,10 @@ static void on_stack(void *arg, uint32_t proc, uint32_t id, const uint64_t *pc, 
 	buf_add(&f->rest, pc, depth * sizeof(pc[0]));
 }
 
-static void keep_record(struct fold *f, uint32_t proc, uint32_t tid, const struct rec *r)
+static void keep_record(struct dropping *f, uint32_t proc, uint32_t tid, const struct rec *r)
 {
 	struct batch_item head = {.kind = BATCH_RUN, .proc = proc, .tid = tid};
-	struct fold_proc *p = omap_get(&f->procs, proc);
+	struct dropped_proc *p = omap_get(&f->procs, proc);
 
 	if (f->run == SIZE_MAX || f->run_proc != proc || f->run_tid != tid) {
 		end_run(f);
@@ -149,8 +149,8 @@ static void keep_record(struct fold *f, uint32_t proc, uint32_t tid, const struc
 
 static void on_record(void *arg, uint32_t proc, uint32_t tid, const struct rec *r)
 {
-	struct fold *f = arg;
-	uint64_t from_ns = f->order->keep_from_ns;
+	struct dropping *f = arg;
+	uint64_t from_ns = f->request->keep_from_ns;
 
 	if (from_ns && r->time_ns >= from_ns)
 		f->found = true;
@@ -166,7 +166,7 @@ static void on_record(void *arg, uint32_t proc, uint32_t tid, const struct rec *
 
 static void on_cursor(void *arg, const struct batch_cursor *c)
 {
-	struct fold *f = arg;
+	struct dropping *f = arg;
 	uint64_t key = (uint64_t)c->head.proc << 32 | c->ring;
 
 	if (f->found) {
@@ -184,11 +184,11 @@ static void on_cursor(void *arg, const struct batch_cursor *c)
 	*mine = *c;
 }
 
-/* Of the batch that is cut, the base has what came before the cut. */
+/* Of the batch that is cut, the checkpoint has what came before the cut. */
 static void on_count(void *arg, const struct batch_count *c)
 {
-	struct fold *f = arg;
-	struct fold_proc *p = omap_get(&f->procs, c->head.proc);
+	struct dropping *f = arg;
+	struct dropped_proc *p = omap_get(&f->procs, c->head.proc);
 	struct batch_count before = *c, behind = *c;
 
 	if (!p)
@@ -207,7 +207,7 @@ static void on_count(void *arg, const struct batch_count *c)
 
 static void on_damage(void *arg, uint64_t bytes)
 {
-	PASS_ON((struct fold *)arg, damage, bytes);
+	PASS_ON((struct dropping *)arg, damage, bytes);
 }
 
 static const struct stream_ops fold_ops = {
@@ -223,7 +223,7 @@ static const struct stream_ops fold_ops = {
 };
 
 /* Reads up to the cut. *out_at: where the frames begin that stay as they are. */
-static int read_oldest(struct fold *f, const struct fold_order *o, uint64_t *out_at,
+static int read_oldest(struct dropping *f, const struct drop_request *o, uint64_t *out_at,
 		       struct err *err)
 {
 	uint64_t from = o->end > o->keep_bytes ? o->end - o->keep_bytes : 0;
@@ -261,13 +261,13 @@ static int read_oldest(struct fold *f, const struct fold_order *o, uint64_t *out
 
 static int append_batch(void *arg, const void *payload, size_t bytes)
 {
-	struct fold *f = arg;
+	struct dropping *f = arg;
 
 	return recording_append(f->out, FRAME_BATCH, payload, bytes, NULL);
 }
 
 struct items {
-	struct fold *f;
+	struct dropping *f;
 	struct buf batch;
 };
 
@@ -281,7 +281,7 @@ static void add_cursor(uint64_t key, void *value, void *arg)
 static void add_counts(uint64_t key, void *value, void *arg)
 {
 	struct items *items = arg;
-	const struct fold_proc *p = value;
+	const struct dropped_proc *p = value;
 	const struct stream_losses *l = &p->losses;
 	struct batch_count c = {.head = {BATCH_COUNT, sizeof(c), (uint32_t)key, 0},
 				.records = l->missing,
@@ -298,7 +298,7 @@ static void add_counts(uint64_t key, void *value, void *arg)
 }
 
 struct procs_writing {
-	struct fold *f;
+	struct dropping *f;
 	int result;
 	struct err *err;
 };
@@ -306,7 +306,7 @@ struct procs_writing {
 static void append_proc(uint64_t key, void *value, void *arg)
 {
 	struct procs_writing *w = arg;
-	const struct fold_proc *p = value;
+	const struct dropped_proc *p = value;
 
 	(void)key;
 	if (w->result == 0)
@@ -314,7 +314,7 @@ static void append_proc(uint64_t key, void *value, void *arg)
 			recording_append(w->f->out, FRAME_PROC, &p->info, sizeof(p->info), w->err);
 }
 
-static int write_base(struct fold *f, const struct fold_order *o, struct err *err)
+static int write_checkpoint(struct dropping *f, const struct drop_request *o, struct err *err)
 {
 	struct items items = {.f = f};
 	struct procs_writing procs = {f, 0, err};
@@ -322,7 +322,7 @@ static int write_base(struct fold *f, const struct fold_order *o, struct err *er
 	f->cut.events = f->cut.ended_events;
 	omap_each(&f->cursors, add_cursor, &items);
 	omap_each(&f->procs, add_counts, &items);
-	o->bases[0]->describe(f->states[0], &f->cut);
+	o->checkpoints[0]->describe(f->states[0], &f->cut);
 	f->cut.limit_bytes = o->limit_bytes;
 	f->cut.cuts++;
 	int r = f->session.len ? recording_append(f->out, FRAME_SESSION, f->session.data,
@@ -334,18 +334,18 @@ static int write_base(struct fold *f, const struct fold_order *o, struct err *er
 		omap_each(&f->procs, append_proc, &procs);
 	if (r == 0)
 		r = procs.result;
-	for (unsigned i = 0; r == 0 && i < o->nbases; i++)
-		r = o->bases[i]->write(f->states[i], append_batch, f);
+	for (unsigned i = 0; r == 0 && i < o->ncheckpoints; i++)
+		r = o->checkpoints[i]->write(f->states[i], append_batch, f);
 	if (r == 0 && items.batch.len)
 		r = append_batch(f, items.batch.data, items.batch.len);
 	buf_release(&items.batch);
-	f->base_bytes = recording_bytes(f->out);
+	f->checkpoint_bytes = recording_bytes(f->out);
 	if (r < 0 && err && !err->code)
 		err_sys(err, r, "cannot write '%s'", o->to);
 	return r;
 }
 
-static int write_new(struct fold *f, const struct fold_order *o, uint64_t at, struct err *err)
+static int write_new(struct dropping *f, const struct drop_request *o, uint64_t at, struct err *err)
 {
 	int from = fs_open(o->from, O_RDONLY, 0, err);
 	int r = from < 0 ? from : recording_create_new(&f->out, o->to, err);
@@ -355,7 +355,7 @@ static int write_new(struct fold *f, const struct fold_order *o, uint64_t at, st
 	if (r == 0)
 		r = recording_set_cut(f->out, err);
 	if (r == 0)
-		r = write_base(f, o, err);
+		r = write_checkpoint(f, o, err);
 	end_run(f);
 	if (r == 0 && f->rest.len)
 		r = recording_append(f->out, FRAME_BATCH, f->rest.data, f->rest.len, err);
@@ -369,21 +369,21 @@ static int write_new(struct fold *f, const struct fold_order *o, uint64_t at, st
 	return r;
 }
 
-int fold_recording(const struct fold_order *o, uint64_t *out_base_bytes, struct err *err)
+int drop_oldest(const struct drop_request *o, uint64_t *out_checkpoint_bytes, struct err *err)
 {
-	struct fold f = {.order = o, .run = SIZE_MAX};
+	struct dropping f = {.request = o, .run = SIZE_MAX};
 	uint64_t at = 0;
 
-	for (unsigned i = 0; i < o->nbases; i++)
-		f.states[i] = o->bases[i]->open();
+	for (unsigned i = 0; i < o->ncheckpoints; i++)
+		f.states[i] = o->checkpoints[i]->open();
 	int r = read_oldest(&f, o, &at, err);
 	if (r == 0 && at > o->end) /* a damaged part reaches beyond it */
 		r = err_set(err, -EAGAIN, "the recording is damaged where it was to be cut");
 	if (r == 0)
 		r = write_new(&f, o, at, err);
-	*out_base_bytes = f.base_bytes;
-	for (unsigned i = 0; i < o->nbases; i++)
-		o->bases[i]->close(f.states[i]);
+	*out_checkpoint_bytes = f.checkpoint_bytes;
+	for (unsigned i = 0; i < o->ncheckpoints; i++)
+		o->checkpoints[i]->close(f.states[i]);
 	omap_release_values(&f.procs, free);
 	omap_release_values(&f.cursors, free);
 	buf_release(&f.session);

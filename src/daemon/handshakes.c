@@ -6,7 +6,7 @@
  * The one whose clock is behind is next; one that comes back after a pause begins where the others
  * are, so that nothing can be saved up.
  */
-#include "daemon/greeter.h"
+#include "daemon/handshakes.h"
 
 #include <errno.h>
 #include <event2/event_struct.h>
@@ -34,11 +34,11 @@
 
 enum state { SILENT, ANSWERED, QUEUED, STATES };
 
-struct greeting {
-	TAILQ_ENTRY(greeting) link; /* in its source's list of its state */
-	TAILQ_ENTRY(greeting) by_age;
-	struct greeter *greeter;
-	struct greeter_server *server;
+struct handshake {
+	TAILQ_ENTRY(handshake) link; /* in its source's list of its state */
+	TAILQ_ENTRY(handshake) by_age;
+	struct handshakes *handshakes;
+	struct handshakes_server *server;
 	struct source *source;
 	struct caller caller;
 	struct event event;
@@ -49,24 +49,24 @@ struct greeting {
 	enum state state;
 };
 
-TAILQ_HEAD(greetings, greeting);
+TAILQ_HEAD(handshaking, handshake);
 
 struct source {
-	TAILQ_ENTRY(source) link; /* among greeter.active, while it has greetings */
+	TAILQ_ENTRY(source) link; /* among handshakes.active, while it has handshaking */
 	uint64_t key;
-	struct greetings lists[STATES];
-	unsigned n, counts[STATES]; /* greetings */
+	struct handshaking lists[STATES];
+	unsigned n, counts[STATES]; /* handshaking */
 	uint64_t clock_ns;
 	uint64_t proven_until_ns; /* 0: no good certificate has come from it */
 };
 
 TAILQ_HEAD(sources, source);
 
-struct greeter {
+struct handshakes {
 	struct daemon *daemon;
-	struct hmap sources; /* by key; those without greetings for what they have used */
+	struct hmap sources; /* by key; those without handshaking for what they have used */
 	struct sources active;
-	struct greetings by_age; /* the next deadline first */
+	struct handshaking by_age; /* the next deadline first */
 	unsigned n, places;
 	uint64_t clock_ns; /* of the source that was served last */
 	uint64_t rest_until_ns;
@@ -75,7 +75,7 @@ struct greeter {
 
 /* --- sources --- */
 
-static void forget_idle(struct greeter *g, bool all)
+static void forget_idle(struct handshakes *g, bool all)
 {
 	struct hmap kept = {0};
 	uint64_t key, value;
@@ -92,7 +92,7 @@ static void forget_idle(struct greeter *g, bool all)
 	g->sources = kept;
 }
 
-static struct source *find_source(struct greeter *g, uint64_t key)
+static struct source *find_source(struct handshakes *g, uint64_t key)
 {
 	struct source *s = hmap_get_ptr(&g->sources, key);
 
@@ -110,7 +110,7 @@ static struct source *find_source(struct greeter *g, uint64_t key)
 }
 
 /* Who has most places; of several who has used most time. */
-static struct source *largest_source(const struct greeter *g)
+static struct source *largest_source(const struct handshakes *g)
 {
 	struct source *s, *most = NULL;
 
@@ -121,7 +121,7 @@ static struct source *largest_source(const struct greeter *g)
 }
 
 /* Who wants a step and has used least time; NULL: nobody. */
-static struct source *next_source(const struct greeter *g)
+static struct source *next_source(const struct handshakes *g)
 {
 	struct source *s, *least = NULL;
 
@@ -133,7 +133,7 @@ static struct source *next_source(const struct greeter *g)
 
 /* --- one handshake --- */
 
-static void schedule_serving(struct greeter *g)
+static void schedule_serving(struct handshakes *g)
 {
 	uint64_t now = clock_mono_ns();
 
@@ -142,7 +142,7 @@ static void schedule_serving(struct greeter *g)
 				 g->rest_until_ns > now ? (g->rest_until_ns - now) / 1000 : 0);
 }
 
-static void set_state(struct greeting *c, enum state state)
+static void set_state(struct handshake *c, enum state state)
 {
 	struct source *s = c->source;
 
@@ -157,31 +157,31 @@ static void set_state(struct greeting *c, enum state state)
 	s->counts[state]++;
 }
 
-static void queue_greeting(struct greeting *c)
+static void queue_greeting(struct handshake *c)
 {
 	struct source *s = c->source;
 
-	if (TAILQ_EMPTY(&s->lists[QUEUED]) && s->clock_ns < c->greeter->clock_ns)
-		s->clock_ns = c->greeter->clock_ns;
+	if (TAILQ_EMPTY(&s->lists[QUEUED]) && s->clock_ns < c->handshakes->clock_ns)
+		s->clock_ns = c->handshakes->clock_ns;
 	set_state(c, QUEUED);
-	schedule_serving(c->greeter);
+	schedule_serving(c->handshakes);
 }
 
-static void wait_for(struct greeting *c, short what, event_callback_fn fn)
+static void wait_for(struct handshake *c, short what, event_callback_fn fn)
 {
 	if (c->waits)
 		event_del(&c->event);
 	c->waits = what;
 	if (!what)
 		return;
-	event_assign(&c->event, c->greeter->daemon->base, c->fd, what, fn, c);
+	event_assign(&c->event, c->handshakes->daemon->base, c->fd, what, fn, c);
 	event_priority_set(&c->event, DAEMON_PRIORITY_RPC);
 	event_add(&c->event, NULL);
 }
 
 static void on_bytes(evutil_socket_t fd, short what, void *arg)
 {
-	struct greeting *c = arg;
+	struct handshake *c = arg;
 
 	(void)fd, (void)what;
 	c->waits = 0;
@@ -189,9 +189,9 @@ static void on_bytes(evutil_socket_t fd, short what, void *arg)
 }
 
 /* Leaves the socket and the SSL to the caller. */
-static void unlink_greeting(struct greeting *c)
+static void unlink_greeting(struct handshake *c)
 {
-	struct greeter *g = c->greeter;
+	struct handshakes *g = c->handshakes;
 	struct source *s = c->source;
 
 	wait_for(c, 0, NULL);
@@ -204,7 +204,7 @@ static void unlink_greeting(struct greeting *c)
 	c->server->pending--;
 }
 
-static void close_greeting(struct greeting *c)
+static void close_greeting(struct handshake *c)
 {
 	unlink_greeting(c);
 	SSL_free(c->ssl);
@@ -212,9 +212,9 @@ static void close_greeting(struct greeting *c)
 	free(c);
 }
 
-static void refuse_greeting(struct greeting *c, enum greeting_refusal why, const char *words)
+static void refuse_greeting(struct handshake *c, enum greeting_refusal why, const char *words)
 {
-	struct greeter_server *server = c->server;
+	struct handshakes_server *server = c->server;
 	struct sockaddr_storage address;
 	socklen_t len = sizeof(address);
 	char peer[ADDRESS_TEXT_BYTES] = "unknown";
@@ -225,7 +225,7 @@ static void refuse_greeting(struct greeting *c, enum greeting_refusal why, const
 	server->refused(server->arg, why, peer, words);
 }
 
-static void finish_greeting(struct greeting *c)
+static void finish_greeting(struct handshake *c)
 {
 	bool proven = tls_peer_verified(c->ssl);
 
@@ -236,9 +236,9 @@ static void finish_greeting(struct greeting *c)
 	free(c);
 }
 
-static bool begin_tls(struct greeting *c)
+static bool begin_tls(struct handshake *c)
 {
-	struct tls_server *tls = c->greeter->daemon->tls;
+	struct tls_server *tls = c->handshakes->daemon->tls;
 
 	c->ssl = c->server->certificate_optional ? tls_server_ssl_optional(tls)
 						 : tls_server_ssl(tls);
@@ -248,7 +248,7 @@ static bool begin_tls(struct greeting *c)
 	return true;
 }
 
-static void do_step(struct greeting *c)
+static void do_step(struct handshake *c)
 {
 	struct err err = {0};
 	short wait = EV_READ;
@@ -280,7 +280,7 @@ static void charge_source(struct source *s, uint64_t cost_ns, uint64_t now_ns)
 
 static void on_serve(evutil_socket_t fd, short what, void *arg)
 {
-	struct greeter *g = arg;
+	struct handshakes *g = arg;
 	struct source *s = next_source(g);
 	uint64_t start = clock_mono_ns();
 
@@ -298,9 +298,9 @@ static void on_serve(evutil_socket_t fd, short what, void *arg)
 		schedule_serving(g);
 }
 
-static void schedule_sweep(struct greeter *g)
+static void schedule_sweep(struct handshakes *g)
 {
-	const struct greeting *first = TAILQ_FIRST(&g->by_age);
+	const struct handshake *first = TAILQ_FIRST(&g->by_age);
 	uint64_t now = clock_mono_ns();
 
 	if (first && !event_pending(g->sweep, EV_TIMEOUT, NULL))
@@ -311,8 +311,8 @@ static void schedule_sweep(struct greeter *g)
 
 static void on_sweep(evutil_socket_t fd, short what, void *arg)
 {
-	struct greeter *g = arg;
-	struct greeting *c;
+	struct handshakes *g = arg;
+	struct handshake *c;
 	uint64_t now = clock_mono_ns();
 
 	(void)fd, (void)what;
@@ -324,14 +324,14 @@ static void on_sweep(evutil_socket_t fd, short what, void *arg)
 /* --- places --- */
 
 /* The one that waits for longest of those for which nothing was computed so far. */
-static struct greeting *oldest_not_begun(const struct source *s)
+static struct handshake *oldest_not_begun(const struct source *s)
 {
-	struct greeting *c;
+	struct handshake *c;
 
 	TAILQ_FOREACH(c, &s->lists[QUEUED], link)
 	if (!c->ssl)
 		return c;
-	return TAILQ_LAST(&s->lists[QUEUED], greetings);
+	return TAILQ_LAST(&s->lists[QUEUED], handshaking);
 }
 
 /*
@@ -340,7 +340,7 @@ static struct greeting *oldest_not_begun(const struct source *s)
  * who comes later; else who has not answered for longest. With half of the places for those that
  * were served, an honest peer beside a flood of its own source has time for its answer.
  */
-static struct greeting *choose_loser(const struct source *s)
+static struct handshake *choose_loser(const struct source *s)
 {
 	if (!TAILQ_EMPTY(&s->lists[SILENT]))
 		return TAILQ_FIRST(&s->lists[SILENT]);
@@ -356,13 +356,13 @@ static bool has_bytes(int fd)
 	return recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
 }
 
-void greeter_add(struct greeter *g, struct greeter_server *server, int fd,
-		 const struct caller *caller)
+void handshakes_add(struct handshakes *g, struct handshakes_server *server, int fd,
+		    const struct caller *caller)
 {
 	struct source *s = find_source(g, caller->source);
-	struct greeting *c = xcalloc(1, sizeof(*c));
+	struct handshake *c = xcalloc(1, sizeof(*c));
 
-	*c = (struct greeting){.greeter = g, .server = server, .source = s, .caller = *caller};
+	*c = (struct handshake){.handshakes = g, .server = server, .source = s, .caller = *caller};
 	c->fd = fd;
 	c->deadline_ns = clock_mono_ns() + TIMEOUT_NS;
 	TAILQ_INSERT_TAIL(&s->lists[SILENT], c, link);
@@ -385,9 +385,9 @@ void greeter_add(struct greeter *g, struct greeter_server *server, int fd,
 
 /* --- life --- */
 
-struct greeter *greeter_new(struct daemon *d)
+struct handshakes *handshakes_new(struct daemon *d)
 {
-	struct greeter *g = xcalloc(1, sizeof(*g));
+	struct handshakes *g = xcalloc(1, sizeof(*g));
 	struct rlimit files;
 
 	g->daemon = d;
@@ -401,9 +401,9 @@ struct greeter *greeter_new(struct daemon *d)
 	return g;
 }
 
-void greeter_forget(struct greeter *g, struct greeter_server *server)
+void handshakes_forget(struct handshakes *g, struct handshakes_server *server)
 {
-	struct greeting *c, *next;
+	struct handshake *c, *next;
 
 	for (c = g ? TAILQ_FIRST(&g->by_age) : NULL; c; c = next) {
 		next = TAILQ_NEXT(c, by_age);
@@ -412,7 +412,7 @@ void greeter_forget(struct greeter *g, struct greeter_server *server)
 	}
 }
 
-void greeter_free(struct greeter *g)
+void handshakes_free(struct handshakes *g)
 {
 	if (!g)
 		return;

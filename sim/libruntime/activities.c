@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-/* What the runtime tells libmspti besides its calls. */
+/* What the runtime reports to libmspti besides its calls. */
 #include <unistd.h>
 
 #include "runtime/rt.h"
@@ -7,7 +7,7 @@
 #include "sim/state.h"
 #include "stream.h"
 
-static void tell_kernel(const struct stream *s, const struct work *w, uint64_t begin, uint64_t end)
+static void feed_kernel(const struct stream *s, const struct work *w, uint64_t begin, uint64_t end)
 {
 	msptiActivityKernel r = {.kind = MSPTI_ACTIVITY_KIND_KERNEL,
 				 .start = sim_wall_ns(begin),
@@ -20,7 +20,7 @@ static void tell_kernel(const struct stream *s, const struct work *w, uint64_t b
 	sim_feed_take(&r, sizeof(r));
 }
 
-static void tell_copy(const struct stream *s, const struct work *w, uint64_t begin, uint64_t end)
+static void feed_copy(const struct stream *s, const struct work *w, uint64_t begin, uint64_t end)
 {
 	msptiActivityMemcpy r = {.kind = MSPTI_ACTIVITY_KIND_MEMCPY,
 				 .copyKind = w->detail + 1, /* MSPTI counts from 1 */
@@ -35,7 +35,7 @@ static void tell_copy(const struct stream *s, const struct work *w, uint64_t beg
 }
 
 /* The device half of a mark has no name: the host half with the same id has it. */
-static void tell_mark(const struct stream *s, const struct work *w, uint64_t begin)
+static void feed_mark(const struct stream *s, const struct work *w, uint64_t begin)
 {
 	msptiActivityMarker r = {.kind = MSPTI_ACTIVITY_KIND_MARKER,
 				 .flag = w->detail,
@@ -47,24 +47,24 @@ static void tell_mark(const struct stream *s, const struct work *w, uint64_t beg
 	sim_feed_take(&r, sizeof(r));
 }
 
-void tell_task(const struct stream *s, const struct work *w, uint64_t begin, uint64_t end)
+void feed_task(const struct stream *s, const struct work *w, uint64_t begin, uint64_t end)
 {
 	if (!sim_feed_wanted())
 		return;
 	switch (w->kind) {
 	case WORK_KERNEL:
-		tell_kernel(s, w, begin, end);
+		feed_kernel(s, w, begin, end);
 		break;
 	case WORK_COPY:
-		tell_copy(s, w, begin, end);
+		feed_copy(s, w, begin, end);
 		break;
 	case WORK_MARK:
-		tell_mark(s, w, begin);
+		feed_mark(s, w, begin);
 		break;
 	}
 }
 
-uint64_t tell_begin(int32_t kind)
+uint64_t feed_begin(int32_t kind)
 {
 	return sim_feed_wants(kind) ? sim_now_ns() : 0;
 }
@@ -76,7 +76,7 @@ static uint32_t device(void)
 	return rtGetDevice(&logical) || rtGetPhyId(logical, &phy) ? MSPTI_INVALID_DEVICE_ID : phy;
 }
 
-void tell_memory(int32_t operation, const void *ptr, uint64_t bytes, uint64_t begin)
+void feed_memory(int32_t operation, const void *ptr, uint64_t bytes, uint64_t begin)
 {
 	msptiActivityMemory r = {.kind = MSPTI_ACTIVITY_KIND_MEMORY,
 				 .memoryOperationType = operation,
@@ -92,7 +92,7 @@ void tell_memory(int32_t operation, const void *ptr, uint64_t bytes, uint64_t be
 	sim_feed_take(&r, sizeof(r));
 }
 
-void tell_memcpy(int32_t kind, uint64_t bytes, uint64_t begin)
+void feed_memcpy(int32_t kind, uint64_t bytes, uint64_t begin)
 {
 	msptiActivityMemcpy r = {.kind = MSPTI_ACTIVITY_KIND_MEMCPY,
 				 .copyKind = kind + 1,

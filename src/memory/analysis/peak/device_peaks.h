@@ -8,22 +8,22 @@
 #include "memory/analysis/common/blocks.h"
 #include "memory/analysis/common/total.h"
 
-struct together_device {
+struct device_peaks_device {
 	uint32_t device;
 	bool has_driver;
 	struct total driver, pools;
 };
 
-struct together {
-	struct together_device *devices;
+struct device_peaks {
+	struct device_peaks_device *devices;
 	size_t ndevices, cap;
 };
 
-void together_add(struct together *t, const struct block_change *c, uint64_t time_ns);
+void device_peaks_add(struct device_peaks *t, const struct block_change *c, uint64_t time_ns);
 /* A sentence for each device that several processes use. */
-void together_describe(struct together *t, const struct blocks *b, struct buf *out);
+void device_peaks_describe(struct device_peaks *t, const struct blocks *b, struct buf *out);
 /* A list of these devices. */
-json_t *together_json(struct together *t, const struct blocks *b);
-void together_release(struct together *t);
+json_t *device_peaks_json(struct device_peaks *t, const struct blocks *b);
+void device_peaks_release(struct device_peaks *t);
 
 #endif

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
- * What the dropped part of a recording (struct base_ops) comes to in activities: the windows that are
- * open, as they were requested. Names are memory's to keep (memory/track/base_write.c).
+ * What the dropped part of a recording (struct checkpoint_ops) comes to in activities: the windows
+ * that are open, as they were requested. Names are memory's to keep
+ * (memory/track/checkpoint_write.c).
  */
 #include "recorder/consumer.h"
 
@@ -28,13 +29,13 @@ struct kept_process {
 	struct kept_window *windows;
 };
 
-struct base {
+struct checkpoint {
 	struct kept_process *first;
 };
 
-static void *open_base(void)
+static void *open_checkpoint(void)
 {
-	return xcalloc(1, sizeof(struct base));
+	return xcalloc(1, sizeof(struct checkpoint));
 }
 
 static void free_window(struct kept_window *w)
@@ -56,7 +57,7 @@ static void free_process(struct kept_process *p)
 	free(p);
 }
 
-static void drop_process(struct base *b, uint32_t proc)
+static void drop_process(struct checkpoint *b, uint32_t proc)
 {
 	struct kept_process **at = &b->first;
 
@@ -70,16 +71,16 @@ static void drop_process(struct base *b, uint32_t proc)
 	}
 }
 
-static void close_base(void *state)
+static void close_checkpoint(void *state)
 {
-	struct base *b = state;
+	struct checkpoint *b = state;
 
 	while (b->first)
 		drop_process(b, b->first->proc);
 	free(b);
 }
 
-static struct kept_process *process_of(struct base *b, uint32_t proc)
+static struct kept_process *process_of(struct checkpoint *b, uint32_t proc)
 {
 	struct kept_process *p = b->first;
 
@@ -183,10 +184,10 @@ static void add_windows(const struct kept_window *w, struct buf *out)
 	buf_add(out, w->records.data, w->records.len);
 }
 
-static int write_base(void *state, int (*batch)(void *arg, const void *payload, size_t bytes),
-		      void *arg)
+static int write_checkpoint(void *state, int (*batch)(void *arg, const void *payload, size_t bytes),
+			    void *arg)
 {
-	struct base *b = state;
+	struct checkpoint *b = state;
 	struct buf out = {0};
 	int r = 0;
 
@@ -209,9 +210,9 @@ static int write_base(void *state, int (*batch)(void *arg, const void *payload, 
 
 static const struct stream_ops listener = {.record = on_record, .proc_end = on_proc_end};
 
-const struct base_ops activities_base = {
-	.open = open_base,
-	.close = close_base,
+const struct checkpoint_ops activities_checkpoint = {
+	.open = open_checkpoint,
+	.close = close_checkpoint,
 	.stream = &listener,
-	.write = write_base,
+	.write = write_checkpoint,
 };
