@@ -7,6 +7,8 @@
 #include <unistd.h>
 
 #include "activity/read/read.h"
+#include "activity/read/recording.h"
+#include "base/containers/hmap.h"
 #include "base/containers/intern.h"
 #include "base/mem.h"
 #include "base/text/printable.h"
@@ -211,22 +213,90 @@ static int read_trace(struct reading *r, const char *path, const char *beside, s
 	return got;
 }
 
+/* --- recordings, which have all processes of a host --- */
+
+struct recorded_host {
+	struct reading *reading;
+	unsigned host;
+	struct hmap ranks; /* the number of a process in the recording to struct recorded_rank */
+};
+
+struct recorded_rank {
+	struct reading *reading;
+	size_t rank; /* of collectives */
+	uint64_t step, step_ns; /* that has begun; 0: none */
+};
+
+static void *begin_recorded(void *arg, uint32_t proc, const struct activity_about *about)
+{
+	struct recorded_host *h = arg;
+	struct recorded_rank *k = hmap_get_ptr(&h->ranks, proc);
+
+	(void)about;
+	if (k)
+		return k;
+	k = xcalloc(1, sizeof(*k));
+	k->reading = h->reading;
+	k->rank = collectives_begin_rank(h->reading->collectives, h->host);
+	hmap_put_ptr(&h->ranks, proc, k);
+	return k;
+}
+
+static int take_recorded(void *process, const struct activity *a)
+{
+	struct recorded_rank *k = process;
+
+	collectives_go_on_with_rank(k->reading->collectives, k->rank);
+	return take_activity(k->reading, a);
+}
+
+static void take_step(void *process, uint64_t number, uint64_t wall_ns)
+{
+	struct recorded_rank *k = process;
+
+	collectives_go_on_with_rank(k->reading->collectives, k->rank);
+	if (k->step)
+		collectives_add_step(k->reading->collectives, k->step, k->step_ns, wall_ns);
+	k->step = number;
+	k->step_ns = wall_ns;
+}
+
+/* Recordings, and dumps, which have no activities. */
+static int read_rows(struct reading *r, const char *path, unsigned host, struct err *err)
+{
+	static const struct activity_recording_ops ops = {
+		.process = begin_recorded, .activity = take_recorded, .step = take_step};
+	struct recorded_host h = {.reading = r, .host = host};
+	struct stream_listener activities;
+	struct input_sink rows = {
+		.row = take_row, .attrs = 1ull << ATTR_SIZE, .arg = r, .beside = &activities};
+	struct activity_reading *reading =
+		activity_recording_begin(ACTIVITY_ALL_PROCESSES, &ops, &h, &activities);
+	int got = input_read(path, &rows, err), ended = activity_recording_end(reading);
+	uint64_t key, value;
+
+	for (size_t at = 0; hmap_next(&h.ranks, &at, &key, &value);)
+		free((void *)(uintptr_t)value);
+	hmap_release(&h.ranks);
+	return got < 0 ? got : ended;
+}
+
 int clocks_read_source(struct timeline_clocks *c, const struct clock_source *s, const char *beside,
 		       struct err *err)
 {
 	struct reading r = {.collectives = c->collectives, .first_ns = INT64_MAX};
 	struct timeline_clock *host = &c->hosts[s->host];
 	struct activity_about about = {.rank = -1};
-	struct input_sink rows = {.row = take_row, .attrs = 1ull << ATTR_SIZE, .arg = &r};
 	int got;
 
-	collectives_begin_rank(c->collectives, s->host);
+	if (s->kind != SOURCE_MEMORY)
+		(void)collectives_begin_rank(c->collectives, s->host);
 	if (s->kind == SOURCE_CHROME)
 		got = read_trace(&r, s->path, beside, err);
 	else if (s->kind == SOURCE_ACTIVITY)
 		got = activity_read(s->path, take_activity, &r, &about, err);
 	else
-		got = input_read(s->path, &rows, err);
+		got = read_rows(&r, s->path, s->host, err);
 	activity_about_release(&about);
 	if (r.first_ns > 0 && r.first_ns < host->first_ns)
 		host->first_ns = r.first_ns;

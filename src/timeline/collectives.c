@@ -27,11 +27,16 @@ void collectives_free(struct collectives *c)
 	free(c);
 }
 
-void collectives_begin_rank(struct collectives *c, unsigned host)
+size_t collectives_begin_rank(struct collectives *c, unsigned host)
 {
+	c->rank = c->nranks;
 	*XPUSH(c->ranks, c->nranks, c->cap_ranks) = (struct rank){.host = host};
-	hmap_release(&c->by_group);
-	c->by_group = (struct hmap){0};
+	return c->rank;
+}
+
+void collectives_go_on_with_rank(struct collectives *c, size_t rank)
+{
+	c->rank = rank;
 }
 
 /* "ncclDevKernel_AllReduce_Sum_f32_RING_LL", "hcom_allReduce_", "all_gather_into_tensor" */
@@ -53,13 +58,14 @@ bool collectives_is_one(const char *name)
 
 static struct series *find_series(struct collectives *c, const char *group)
 {
-	uint64_t at = hmap_get(&c->by_group, (uintptr_t)group);
+	const uint64_t key[] = {c->rank, (uintptr_t)group};
+	uint64_t hash = XXH3_64bits(key, sizeof(key)), at = hmap_get(&c->by_group, hash);
 
 	if (at != HMAP_NONE)
 		return &c->series[at];
-	hmap_put(&c->by_group, (uintptr_t)group, c->nseries);
+	hmap_put(&c->by_group, hash, c->nseries);
 	struct series *s = XPUSH(c->series, c->nseries, c->cap_series);
-	*s = (struct series){.group = group, .rank = c->nranks - 1, .keep = 1};
+	*s = (struct series){.group = group, .rank = c->rank, .keep = 1};
 	return s;
 }
 
@@ -101,7 +107,7 @@ void collectives_add(struct collectives *c, const struct collective *x)
 void collectives_add_step(struct collectives *c, uint64_t number, uint64_t start_ns,
 			  uint64_t end_ns)
 {
-	struct rank *r = &c->ranks[c->nranks - 1];
+	struct rank *r = &c->ranks[c->rank];
 
 	if (r->nsteps < STEPS_MAX && end_ns > start_ns && end_ns <= TIME_MAX)
 		*XPUSH(r->steps, r->nsteps, r->cap_steps) =
@@ -118,12 +124,14 @@ static bool shift_times(uint64_t *start_ns, uint64_t *end_ns, int64_t by_ns)
 
 void collectives_shift_rank(struct collectives *c, int64_t by_ns)
 {
-	struct rank *r = &c->ranks[c->nranks - 1];
+	struct rank *r = &c->ranks[c->rank];
 	size_t kept = 0;
 
-	for (size_t i = c->nseries; i-- > 0 && c->series[i].rank == c->nranks - 1;) {
+	for (size_t i = 0; i < c->nseries; i++) {
 		struct series *s = &c->series[i];
 
+		if (s->rank != c->rank)
+			continue;
 		kept = 0;
 		for (size_t k = 0; k < s->n; k++)
 			if (shift_times(&s->list[k].start_ns, &s->list[k].end_ns, by_ns))

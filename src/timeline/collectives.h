@@ -27,8 +27,9 @@ struct collectives;
 struct collectives *collectives_new(void);
 void collectives_free(struct collectives *c);
 
-/* What follows is of this rank: one of a file, of a host. */
-void collectives_begin_rank(struct collectives *c, unsigned host);
+/* What follows is of this rank: a new one of a host, or one that was begun before. */
+size_t collectives_begin_rank(struct collectives *c, unsigned host);
+void collectives_go_on_with_rank(struct collectives *c, size_t rank);
 
 /* The name of an operation or of a kernel: is it one for which the rule holds? */
 bool collectives_is_one(const char *name);

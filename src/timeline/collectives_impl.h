@@ -40,7 +40,8 @@ struct collectives {
 	size_t nseries, cap_series;
 	struct rank *ranks;
 	size_t nranks, cap_ranks;
-	struct hmap by_group; /* of the rank that is being added: to the number of its series */
+	size_t rank; /* that is being added */
+	struct hmap by_group; /* hash of rank and group to the number of its series */
 };
 
 #endif

@@ -11,12 +11,17 @@
 #include "timeline/timeline_impl.h"
 
 #define DAY_NS 86400000000000ull
-#define ORDER_UNRANKED 1000000 /* processes without a rank are behind those with one */
+#define ORDER_UNRANKED (1 << 24) /* processes without a rank are behind those with one */
+#define ORDER_RANKS 2 /* a rank, then its helpers */
 #define FLOW "ac2g"
 
 static int32_t process_order(const struct timeline_process *p)
 {
-	return p->rank >= 0 ? p->rank : ORDER_UNRANKED + (int32_t)p->index;
+	if (!p->pid)
+		return INT32_MAX; /* the machine */
+	return p->rank >= 0 && p->rank < ORDER_UNRANKED / ORDER_RANKS
+		       ? p->rank * ORDER_RANKS + (p->role == SAMPLED_HELPER)
+		       : ORDER_UNRANKED + (int32_t)p->index;
 }
 
 static const char *const group_names[] = {

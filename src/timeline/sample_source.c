@@ -90,11 +90,20 @@ static void on_sampled(struct sample_source *s, const struct rec_sampled *r)
 
 	if (r->tid) {
 		thread_of(s, r->pid, r->tid)->name = intern(text, len);
-	} else if (hmap_get(&s->announced_at, r->pid) == HMAP_NONE) {
-		hmap_put(&s->announced_at, r->pid, s->nannounced);
-		*XPUSH(s->announced, s->nannounced, s->cap_announced) =
-			(struct said_process){r->pid, r->rank, intern(text, len)};
+		return;
 	}
+	timeline_note_role(s->t, s->host, r->pid, r->role, r->rank < -1 ? -1 : r->rank);
+	uint64_t at = hmap_get(&s->announced_at, r->pid);
+	if (at == HMAP_NONE) {
+		at = s->nannounced;
+		hmap_put(&s->announced_at, r->pid, at);
+		*XPUSH(s->announced, s->nannounced, s->cap_announced) =
+			(struct said_process){r->pid, -1, ""};
+	}
+	if (r->rank >= 0)
+		s->announced[at].rank = r->rank;
+	if (len)
+		s->announced[at].command = intern(text, len);
 }
 
 static struct timeline_track *track_of(struct sampled_thread *th, const struct rec_sample *r)
@@ -149,6 +158,24 @@ static unsigned find_path(const struct sample_source *s, uint32_t id, uint32_t *
 	return depth < MAX_DEPTH ? depth : MAX_DEPTH;
 }
 
+/* Python's own steps between a module and the one that it imports, some five for each: they would make the
+ * track of a thread so high that nothing else is seen. *kept: how many of the calls go on. */
+static unsigned leave_out_imports(const struct sample_source *s, uint32_t *path, unsigned n,
+				  unsigned *kept)
+{
+	static const char file[] = "<frozen importlib";
+	unsigned left = 0, left_kept = 0;
+
+	for (unsigned i = 0; i < n; i++) {
+		if (!strncmp(s->frames[path[i] - 1].file, file, sizeof(file) - 1))
+			continue;
+		path[left++] = path[i];
+		left_kept += i < *kept;
+	}
+	*kept = left_kept;
+	return left;
+}
+
 static void begin_call(struct sample_source *s, struct timeline_track *k, uint32_t id, uint64_t ns)
 {
 	const struct sampled_frame *f = &s->frames[id - 1];
@@ -176,7 +203,8 @@ static void on_sample(struct sample_source *s, const struct rec_sample *r)
 	struct sampled_thread *th = thread_of(s, r->pid, r->tid);
 	uint64_t ns = wall_of(s, r->head.time_ns);
 	uint32_t path[MAX_DEPTH];
-	unsigned n = find_path(s, r->frame, path), same = 0;
+	unsigned kept = r->flags >> SAMPLE_KEPT_SHIFT, same = 0;
+	unsigned n = leave_out_imports(s, path, find_path(s, r->frame, path), &kept);
 
 	if (!th->process)
 		th->process = process_of(s, r->pid);
@@ -185,8 +213,7 @@ static void on_sample(struct sample_source *s, const struct rec_sample *r)
 	struct timeline_track *k = track_of(th, r);
 	ns = ns < th->last_ns ? th->last_ns : ns;
 	th->last_ns = ns;
-	while (same < n && same < th->n && same < r->flags >> SAMPLE_KEPT_SHIFT &&
-	       path[same] == th->open[same])
+	while (same < n && same < th->n && same < kept && path[same] == th->open[same])
 		same++;
 	if (th->gc && (!(r->flags & SAMPLE_GC) || same < n || same < th->n))
 		end_gc(th, ns);
@@ -222,28 +249,58 @@ static void end_threads(struct sample_source *s)
 
 /* --- counters --- */
 
+#define MIB 1048576.0
+
+/* Those that are shown, in the order in which they are shown; what follows from others is left out. */
+static const struct shown_counter {
+	const char *name, *key; /* as recorded */
+	const char *of, *what; /* as shown; of "NPU" or "GPU": with the number of the card */
+	double bytes; /* that one of it is; 0: it counts no bytes */
+} shown_counters[] = {
+	{"host_cpu_percent", "cpu", "host", "processors busy, %", 0},
+	{"cpu_mem", "used_bytes", "host", "memory used", 1},
+	{"npu_aicore_usage_rate", "aicore", "NPU", "AI cores busy, %", 0},
+	{"npu_hbm_used_mb", "hbm_used_mb", "NPU", "memory used", MIB},
+	{"npu_power_w", "power_w", "NPU", "power, W", 0},
+	{"gpu_utilization_rate", "gpu", "GPU", "busy, %", 0},
+	{"gpu_memory_used_mb", "memory_used_mb", "GPU", "memory used", MIB},
+	{"gpu_power_w", "power_w", "GPU", "power, W", 0},
+	{"process_cpu_percent", "cpu", "process", "processor time, % of one processor", 0},
+	{"process_rss_mb", "rss_mb", "process", "memory (RSS)", MIB},
+};
+#define SHOWN_COUNTERS (sizeof(shown_counters) / sizeof(shown_counters[0]))
+
+static bool is_text(const char *text, size_t len, const char *want)
+{
+	return strlen(want) == len && !memcmp(text, want, len);
+}
+
 static void on_counter(struct sample_source *s, const struct rec_counter *r)
 {
-	size_t len;
-	const char *text = rec_text(&r->head, &len);
-	struct timeline_process *p = process_of(s, r->pid);
-	char name[160];
-	int n = r->card >= 0 ? snprintf(name, sizeof(name), "%.*s %d", (int)strnlen(text, len),
-					text, r->card)
-			     : snprintf(name, sizeof(name), "%.*s", (int)strnlen(text, len), text);
-	const char *key = memchr(text, '\0', len);
+	size_t len, i = 0;
+	const char *text = rec_text(&r->head, &len), *key = memchr(text, '\0', len);
+	size_t name_len = key ? (size_t)(key++ - text) : 0;
+	struct timeline_process *p = key ? process_of(s, r->pid) : NULL;
+	char name[64];
 
-	if (!p || n < 0 || !key)
+	while (p && i < SHOWN_COUNTERS &&
+	       !(is_text(text, name_len, shown_counters[i].name) &&
+		 is_text(key, len - name_len - 1, shown_counters[i].key)))
+		i++;
+	if (!p || i == SHOWN_COUNTERS)
 		return;
-	if (r->track == COUNTER_OF_HOST || r->track == COUNTER_OF_PROCESS)
-		n = snprintf(name + (n < 100 ? n : 100), sizeof(name) - 101, " %.*s",
-			     (int)(len - (size_t)(key + 1 - text)), key + 1);
-	const char *kept = intern(name, strlen(name));
+	const struct shown_counter *c = &shown_counters[i];
+	if (r->card >= 0)
+		snprintf(name, sizeof(name), "%s %d: %s", c->of, r->card, c->what);
+	else
+		snprintf(name, sizeof(name), "%s: %s", c->of, c->what);
 	struct timeline_place where = {.group = GROUP_COUNTERS,
-				       .order = r->track,
-				       .id = (uintptr_t)kept,
-				       .kind = TRACK_COUNTER};
-	timeline_counter(timeline_track(p, &where, kept), wall_of(s, r->head.time_ns), r->value);
+				       .order = (r->card < 0 ? 0 : r->card % 1000 + 1) * 16 +
+						(int32_t)i,
+				       .id = (uint64_t)(uint32_t)r->card << 8 | i,
+				       .kind = c->bytes > 0 ? TRACK_BYTES : TRACK_COUNTER};
+	timeline_counter(timeline_track(p, &where, name), wall_of(s, r->head.time_ns),
+			 c->bytes > 0 ? r->value * c->bytes : r->value);
 }
 
 /* --- reading --- */

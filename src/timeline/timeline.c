@@ -14,6 +14,7 @@
 #include "timeline/timeline_impl.h"
 
 #define COMMAND_SHOWN 60 /* bytes of a command in a name */
+#define RANK_COLUMNS 4
 
 int timeline_new(const struct timeline_options *o, struct timeline **out, struct err *err)
 {
@@ -61,6 +62,7 @@ int timeline_close(struct timeline *t, struct timeline_counts *out, struct err *
 	free(t->tracks);
 	free(t->processes);
 	hmap_release(&t->by_pid);
+	hmap_release(&t->roles);
 	hmap_release(&t->by_place);
 	hmap_release(&t->groups);
 	hmap_release(&t->hosts);
@@ -76,30 +78,51 @@ static bool is_wanted_rank(const struct timeline *t, int32_t rank)
 	return !t->o.ranks || (rank >= 0 && (size_t)rank < t->o.nranks && t->o.ranks[(size_t)rank]);
 }
 
-/* "rank 3 · node5 · pid 4711 · train.py" */
+/* Of paths the last part: names are cut where tracks begin. */
+static void add_command(struct buf *out, const char *command)
+{
+	struct buf all = {0};
+
+	for (const char *word = command; *word;) {
+		size_t len = strcspn(word, " ");
+		const char *slash =
+			word == command || *word == '/' ? memrchr(word, '/', len) : NULL;
+		size_t path = slash && slash + 1 < word + len ? (size_t)(slash + 1 - word) : 0;
+
+		buf_add(&all, word + path, len - path);
+		word += len;
+		for (; *word == ' '; word++)
+			buf_add_char(&all, ' ');
+	}
+	text_add_printable(out, all.data, all.len < COMMAND_SHOWN ? all.len : COMMAND_SHOWN);
+	buf_add_str(out, all.len > COMMAND_SHOWN ? "…" : "");
+	buf_release(&all);
+}
+
+/*
+ * "rank 3 · node5 · pid 4711 · train.py". The viewer has tracks below none in the order of their names,
+ * and shows several blanks as one: with them rank 3 comes before rank 12.
+ */
 static void name_process(const struct timeline_process *p, const char *command, struct buf *out)
 {
+	bool top = !p->t->o.json && !p->host;
+
 	if (p->rank >= 0)
-		buf_addf(out, "rank %d · ", p->rank);
+		buf_addf(out, "rank %*d · ", top ? RANK_COLUMNS : 0, p->rank);
+	if (p->role == SAMPLED_HELPER)
+		buf_add_str(out, "helper · ");
+	else if (p->role == SAMPLED_LAUNCHER)
+		buf_add_str(out, "launcher · ");
 	if (p->host)
 		buf_addf(out, "%s · ", p->host);
 	if (!p->pid) {
-		buf_add_str(out, "devices and host");
+		buf_add_str(out, "the machine"); /* behind all others */
 		return;
 	}
 	buf_addf(out, "pid %u", p->pid);
 	if (command && *command) {
-		/* of a path the program alone: names are cut where tracks begin */
-		const char *end = command + strcspn(command, " ");
-
-		for (const char *at = command; at < end; at++)
-			if (*at == '/' && at + 1 < end)
-				command = at + 1;
-		size_t len = strlen(command);
-
 		buf_add_str(out, " · ");
-		text_add_printable(out, command, len < COMMAND_SHOWN ? len : COMMAND_SHOWN);
-		buf_add_str(out, len > COMMAND_SHOWN ? "…" : "");
+		add_command(out, command);
 	}
 }
 
@@ -111,16 +134,34 @@ static int64_t choose_shown_pid(struct timeline *t, uint32_t pid)
 	return CHROME_PID_NPU + 1000 + (int64_t)t->nprocesses;
 }
 
+static uint64_t hash_process(const char *host, uint32_t pid)
+{
+	const uint64_t key[2] = {pid, (uintptr_t)host};
+
+	return XXH3_64bits(key, sizeof(key));
+}
+
+void timeline_note_role(struct timeline *t, const char *host, uint32_t pid, enum sampled_role role,
+			int32_t rank)
+{
+	if (role != SAMPLED_UNKNOWN)
+		hmap_put(&t->roles, hash_process(host, pid),
+			 role | (uint64_t)(uint32_t)(rank + 1) << 8);
+}
+
 struct timeline_process *timeline_process(struct timeline *t, const char *host, uint32_t pid,
 					  int32_t rank, const char *command)
 {
-	const uint64_t key[2] = {pid, (uintptr_t)host};
-	uint64_t hash = XXH3_64bits(key, sizeof(key)), at = hmap_get(&t->by_pid, hash);
+	uint64_t hash = hash_process(host, pid), at = hmap_get(&t->by_pid, hash);
+	uint64_t known = hmap_get(&t->roles, hash);
+	enum sampled_role role = known == HMAP_NONE ? SAMPLED_UNKNOWN : known & 0xff;
 	struct buf name = {0};
 	struct timeline_process *p;
 
 	if (at != HMAP_NONE)
 		return t->processes[at];
+	if (role == SAMPLED_HELPER || role == SAMPLED_LAUNCHER)
+		rank = role == SAMPLED_LAUNCHER ? -1 : (int32_t)(known >> 8) - 1;
 	if (!is_wanted_rank(t, rank))
 		return NULL;
 	p = xcalloc(1, sizeof(*p));
@@ -128,6 +169,7 @@ struct timeline_process *timeline_process(struct timeline *t, const char *host, 
 				       .index = (uint32_t)t->nprocesses,
 				       .pid = pid,
 				       .rank = rank,
+				       .role = role,
 				       .host = host,
 				       .clock = timeline_clocks_find(t->o.clocks, host),
 				       .shown_pid = choose_shown_pid(t, pid)};

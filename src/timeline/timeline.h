@@ -15,6 +15,7 @@
 #include "base/containers/buf.h"
 #include "base/err.h"
 #include "formats/chrome_trace/chrome_trace.h"
+#include "wire/record.h"
 
 struct timeline;
 struct timeline_process;
@@ -58,6 +59,11 @@ int timeline_close(struct timeline *t, struct timeline_counts *out, struct err *
  * known rank and command of a process count. */
 struct timeline_process *timeline_process(struct timeline *t, const char *host, uint32_t pid,
 					  int32_t rank, const char *command);
+
+/* What is known of a process by who has looked at its whole job, before its first use: workers of data
+ * loaders and launchers may have the rank of another in their environment. */
+void timeline_note_role(struct timeline *t, const char *host, uint32_t pid, enum sampled_role role,
+			int32_t rank);
 
 /* Groups of a process, in the order in which they are shown. */
 enum timeline_group {

@@ -65,6 +65,7 @@ struct timeline_process {
 	uint32_t index;
 	uint32_t pid;
 	int32_t rank;
+	enum sampled_role role;
 	const char *host;
 	const struct timeline_clock *clock; /* of its host; NULL: times are as they are */
 	int64_t shown_pid; /* of a Chrome trace */
@@ -82,6 +83,7 @@ struct timeline {
 	struct timeline_track **tracks;
 	size_t ntracks, cap_tracks;
 	struct hmap by_pid; /* hash of pid and host to a process */
+	struct hmap roles; /* the same hash to a role, and the rank + 1 above it */
 	struct hmap by_place; /* hash of process and place to its track */
 	struct hmap groups; /* hash to the number of its track in the file */
 	struct hmap hosts; /* address of an interned name to its track */

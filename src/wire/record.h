@@ -754,14 +754,18 @@ struct rec_sample {
 	uint32_t flags; /* enum rec_sample_flags */
 };
 
+/* What a process is among the others of its job, as far as whoever looks at all of them can see. */
+enum sampled_role { SAMPLED_UNKNOWN, SAMPLED_RANK, SAMPLED_HELPER, SAMPLED_LAUNCHER };
+
 /* Before its first sample, and again when more is known. */
 struct rec_sampled {
 	struct rec head;
 	uint32_t pid;
 	uint32_t tid; /* 0: the process, and the text is its command; else the thread's name */
-	int32_t rank; /* of the process; -1: not known */
+	int32_t rank; /* of the process, or of the one that it helps; -1: not known */
 	uint16_t len;
-	uint16_t reserved;
+	uint8_t role; /* enum sampled_role, of a process */
+	uint8_t reserved;
 	char text[];
 };
 

@@ -43,6 +43,14 @@ int clock_gettime(clockid_t which, struct timespec *out)
 """
 
 
+def make_wrong_clock(tmp_path):
+    """The library, for LD_PRELOAD."""
+    source, library = tmp_path / "wrong_clock.c", tmp_path / "wrong_clock.so"
+    source.write_text(WRONG_CLOCK)
+    subprocess.run([needs("cc"), "-shared", "-fPIC", "-o", library, source], check=True)
+    return library
+
+
 class Run:
     def __init__(self, build, tmp):
         self.sonde, self.tmp, self.env = build / "bin/sonde", tmp, clean_env(tmp)
@@ -204,10 +212,7 @@ def test_words_say_what_is_not_known(run, build):
 
 @pytest.fixture
 def nodes(build, tmp_path):
-    compiler = needs("cc")
-    source, library = tmp_path / "wrong_clock.c", tmp_path / "wrong_clock.so"
-    source.write_text(WRONG_CLOCK)
-    subprocess.run([compiler, "-shared", "-fPIC", "-o", library, source], check=True)
+    library = make_wrong_clock(tmp_path)
     real = time.clock_gettime_ns(time.CLOCK_REALTIME)
     with contextlib.ExitStack() as stack:
         made = []

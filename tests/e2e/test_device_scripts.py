@@ -96,3 +96,59 @@ def test_all_of_them(build, tmp_path):
     assert said["good"] == said["counted"] == "" and said["bad"] == said["crash"] == "exit status 1"
     assert said["hangs"] == "did not end within 2 s" and "could be counted" in said["silent"]
     assert any("3 is not 4" in line for line in table) and "it broke" in done.stdout
+
+
+# What record_cost.py measures: a job whose steps take their time, and a sonde that makes them slower.
+COSTLY_JOB = """
+import os, sys, time
+print("cost ready", flush=True)
+for line in sys.stdin:
+    begin = time.perf_counter()
+    for _ in range(int(line)):
+        end = time.perf_counter() + 0.002 * float(os.environ.get("SLOWER", "1"))
+        time.sleep(0.0005)
+        while time.perf_counter() < end: pass
+    print(f"cost {(time.perf_counter() - begin) * 1e3 / int(line):.4f}", flush=True)
+"""
+COSTLY_SONDE = """#!{python}
+import json, os, pathlib, subprocess, sys
+out = pathlib.Path(sys.argv[sys.argv.index("-o") + 1]) / "recording_1"
+out.mkdir(parents=True)
+status = subprocess.call(sys.argv[sys.argv.index("--") + 1 :], env=dict(os.environ, SLOWER="{slower}"))
+answer = dict(running=False, events=10, activities=10, stack_samples=10, lost_events=0, lost_activities=0,
+              lost_stack_samples=0, unreadable_processes=0)
+(out / "answer.json").write_text(json.dumps({{**answer, **{more}}}))
+sys.exit(status)
+"""
+COST = """
+import pathlib, sys
+sys.path.insert(0, sys.argv[1])
+import record_cost
+record_cost.need_gpu = lambda *_: None
+record_cost.JOB = pathlib.Path(sys.argv[2])
+record_cost.JOBS = {"fake": ("x", 6.0, 5, "json")}
+sys.argv = sys.argv[2:]
+sys.exit(record_cost.main())
+"""
+
+
+@pytest.mark.parametrize(
+    "slower, more, failed",
+    [(1, {}, ""), (1.3, {}, "fake, sonde record"), (1, {"activities": 0}, "fake, recorded"),
+     (1, {"lost_events": 3}, "fake, recorded"), (1, {"unreadable_processes": 1}, "fake, recorded")],
+)  # fmt: skip
+def test_the_cost_of_a_recording(tmp_path, slower, more, failed):
+    """It fails if a step takes too much longer, and if something is missing in what was recorded."""
+    (tmp_path / "job.py").write_text(COSTLY_JOB)
+    sonde = tmp_path / "sonde"
+    sonde.write_text(COSTLY_SONDE.format(python=sys.executable, slower=slower, more=more))
+    sonde.chmod(0o755)
+    words = [sys.executable, "-c", COST, HERE, tmp_path / "job.py", "--bin", sonde, "--out", tmp_path / "out",
+             "--minutes", "0.01"]  # fmt: skip
+    done = subprocess.run(
+        words, env={"PATH": "/usr/bin:/bin", "PYTHONDONTWRITEBYTECODE": "1"}, capture_output=True, text=True, timeout=60
+    )
+    fails = {line[4:].split(":")[0].strip() for line in done.stdout.splitlines() if line.startswith("FAIL")}
+    assert fails == ({failed} if failed else set()), done.stdout + done.stderr
+    assert done.returncode == bool(failed) and (tmp_path / "out/record_cost.json").exists()
+    assert done.stdout.count("PASS  fake") + done.stdout.count("FAIL  fake") == 3  # the cost, and two groups

@@ -37,7 +37,7 @@ for x in t.packet:
     if x.HasField("track_descriptor"):
         d = x.track_descriptor
         assert d.uuid not in tracks
-        tracks[d.uuid] = [d.name, d.parent_uuid, d.sibling_order_rank, d.HasField("counter")]
+        tracks[d.uuid] = [" ".join(d.name.split()), d.parent_uuid, d.sibling_order_rank, d.HasField("counter")]
     if x.HasField("clock_snapshot"):
         assert x.sequence_flags == 1 and x.trace_packet_defaults.track_event_defaults.track_uuid == seq
         clocks[seq] = {c.clock_id: c.timestamp for c in x.clock_snapshot.clocks}[64]

@@ -113,8 +113,8 @@ def test_the_perfetto_ui_shows_it(made, packets, tmp_path, name):
         assert query(b, "select count(*) from counter") == [[str(made.counts["counters"])]]
         assert query(b, "select count(*) from flow") == [[str(made.counts["arrows"])]]
         tracks = "app.trace.workspaces.currentWorkspace.flatTracks"
-        b.until(f"{tracks}.some((t) => (t.name || t.title).startsWith('rank 3'))")
-        shown = b.js(tracks + ".map((t) => t.name || t.title).join('\\n')")
+        b.until(f"{tracks}.some((t) => /^rank +3 /.test(t.name || t.title))")
+        shown = b.js(tracks + ".map((t) => (t.name || t.title).replace(/ +/g, ' ')).join('\\n')")
         ranks = [line.split(" · ")[0] for line in shown.split("\n") if line.startswith("rank ")]
         assert sorted(set(ranks)) == [f"rank {r}" for r in range(RANKS)]
         if name.endswith(".pftrace"):

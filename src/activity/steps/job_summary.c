@@ -140,11 +140,12 @@ static struct range comparable_steps(const struct split_rank *r)
 	return own;
 }
 
-/* Empty: nobody was ended by request, or they share no step. */
+/* Empty: all have the same steps, or they share none. A rank has others where it was ended by request, or
+ * where devices were not recorded from the same moment on. */
 static struct range common_steps(const struct split_job *j)
 {
-	struct range all = {0, UINT64_MAX};
-	bool ended = false;
+	struct range all = {0, UINT64_MAX}, first = {0};
+	bool differ = false;
 
 	for (size_t i = 0; i < j->nranks; i++) {
 		const struct split_rank *r = j->ranks[i];
@@ -152,11 +153,13 @@ static struct range common_steps(const struct split_job *j)
 
 		if (own.from == own.to || !(r->ended || split_rank_is_complete(r)))
 			continue;
-		ended |= !split_rank_is_complete(r);
+		differ |= !split_rank_is_complete(r) ||
+			  (first.to && (own.from != first.from || own.to != first.to));
+		first = own;
 		all.from = own.from > all.from ? own.from : all.from;
 		all.to = own.to < all.to ? own.to : all.to;
 	}
-	return ended && all.from < all.to ? all : (struct range){0};
+	return differ && all.from < all.to ? all : (struct range){0};
 }
 
 /* Makes the mean that of these steps; false: it has none of them. */

@@ -2,11 +2,14 @@
 #include "activity/steps/recorded.h"
 
 #include <errno.h>
+#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "activity/read/recording.h"
 #include "base/mem.h"
+#include "base/text/printable.h"
+#include "recorder/stream.h"
 
 #define MAX_ACTIVITIES 20000000u /* of a rank: some 60 bytes each */
 
@@ -25,7 +28,19 @@ struct recorded_rank {
 struct recorded {
 	struct recorded_rank *first;
 	struct split_job *job;
+	struct buf host; /* "": not known */
 };
+
+static void take_host(void *arg, const char *json, size_t len)
+{
+	struct recorded *all = arg;
+	json_t *root = json_loadb(json, len, 0, NULL);
+	const json_t *host = json_object_get(root, "host");
+
+	buf_clear(&all->host);
+	text_add_printable(&all->host, json_string_value(host), json_string_length(host));
+	json_decref(root);
+}
 
 static void *find_process(void *arg, uint32_t proc, const struct activity_about *about)
 {
@@ -96,6 +111,7 @@ static void finish_rank(struct recorded *all, struct recorded_rank *r)
 {
 	step_split_finish(r->split, r->rank);
 	split_rank_set(&r->rank->request, xstrdup("recording"));
+	split_rank_set(&r->rank->host, xstrdup(buf_str(&all->host)));
 	if (r->gap_ns)
 		split_rank_set(
 			&r->rank->note,
@@ -114,15 +130,23 @@ static int read_file(struct split_job *j, const char *path, struct err *err)
 							  .step = add_step,
 							  .end = end_window,
 							  .gap = add_gap};
+	static const struct stream_ops session = {.session = take_host};
 	struct recorded all = {.job = j};
-	int r = activity_recording_read(path, ACTIVITY_ALL_PROCESSES, &ops, &all, err);
+	struct stream_listener host = {&session, &all, NULL}, activities;
+	struct activity_reading *reading =
+		activity_recording_begin(ACTIVITY_ALL_PROCESSES, &ops, &all, &activities);
 
+	activities.next = &host;
+	int r = stream_file_to(path, &activities, NULL, err);
+	int ended = activity_recording_end(reading);
+	r = r < 0 ? r : ended;
 	while (all.first) {
 		struct recorded_rank *next = all.first->next;
 
 		finish_rank(&all, all.first);
 		all.first = next;
 	}
+	buf_release(&all.host);
 	return r;
 }
 

@@ -254,6 +254,8 @@ static void read_once(struct reader *r)
 	}
 	if (r->c->o.host)
 		counters_put_host(r->c);
+	if (r->c->o.cpu)
+		counters_put_cpu(r->c, &r->loads);
 	if (r->c->o.processes)
 		read_processes(r);
 }

@@ -32,6 +32,7 @@ struct counter {
 struct counters_options {
 	bool npu, gpu, host, processes;
 	bool power; /* of devices, too */
+	bool cpu; /* of the host, too */
 	unsigned period_ms;
 	unsigned npu_timeout_ms, gpu_timeout_ms;
 };

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/fs.h"
 #include "base/mem.h"
 #include "base/proc.h"
 #include "base/text/number_read.h"
@@ -67,15 +68,26 @@ int meminfo_parse(const char *text, size_t len, struct meminfo *out)
 	return 0;
 }
 
+/* As proc_read(), of the host itself. */
+static ssize_t read_host_file(const char *name, char *out, size_t cap)
+{
+	char path[64];
+
+	snprintf(path, sizeof(path), "/proc/%s", name);
+	int fd = fs_open(path, O_RDONLY, 0, NULL);
+	ssize_t n = fd < 0 ? -1 : read(fd, out, cap - 1);
+	if (fd >= 0)
+		close(fd);
+	out[n > 0 ? n : 0] = '\0';
+	return n;
+}
+
 void counters_put_host(struct counters *c)
 {
 	struct meminfo m;
 	char text[8192];
+	ssize_t n = read_host_file("meminfo", text, sizeof(text));
 
-	int fd = open("/proc/meminfo", O_RDONLY | O_CLOEXEC);
-	ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text));
-	if (fd >= 0)
-		close(fd);
 	if (n <= 0 || meminfo_parse(text, (size_t)n, &m) < 0)
 		return;
 	uint64_t used = m.total_bytes - m.available_bytes;
@@ -94,6 +106,32 @@ void counters_put_host(struct counters *c)
 					       {"shared_bytes", (double)m.shared_bytes},
 					       {"buff_cache_bytes", (double)m.cache_bytes},
 				       }});
+}
+
+/* Of all processors, since it was called last. */
+void counters_put_cpu(struct counters *c, struct process_loads *l)
+{
+	unsigned long long v[8] = {0}; /* user nice system idle iowait irq softirq steal */
+	uint64_t all = 0, busy;
+	char text[512];
+
+	if (read_host_file("stat", text, sizeof(text)) <= 0 ||
+	    sscanf(text, "cpu %llu %llu %llu %llu %llu %llu %llu %llu", &v[0], &v[1], &v[2], &v[3],
+		   &v[4], &v[5], &v[6], &v[7]) < 4)
+		return;
+	for (unsigned i = 0; i < 8; i++)
+		all += v[i];
+	busy = all - v[3] - v[4];
+	if (l->cpu_all && all > l->cpu_all && busy >= l->cpu_busy)
+		counters_put(c, &(struct counter){
+					.track = COUNTER_HOST,
+					.card = -1,
+					.name = "host_cpu_percent",
+					.n = 1,
+					.values = {{"cpu", 100.0 * (double)(busy - l->cpu_busy) /
+								   (double)(all - l->cpu_all)}}});
+	l->cpu_busy = busy;
+	l->cpu_all = all;
 }
 
 /* --- processes --- */

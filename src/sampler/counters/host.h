@@ -26,9 +26,11 @@ struct process_loads {
 	struct process_load *list;
 	size_t n, cap;
 	struct hmap by_pid; /* index in list */
+	uint64_t cpu_busy, cpu_all; /* of the host, at the last read */
 };
 
 void counters_put_host(struct counters *c);
+void counters_put_cpu(struct counters *c, struct process_loads *l);
 void counters_put_processes(struct counters *c, struct process_loads *l, const pid_t *pids,
 			    unsigned n);
 void process_loads_release(struct process_loads *l);

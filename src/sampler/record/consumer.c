@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/proc.h"
 #include "formats/json_value.h"
 #include "recorder/flight/step_count.h"
 #include "recorder/session.h"
@@ -23,6 +24,8 @@
 
 #define MS 1000000ull
 #define DRIVER_MS 2000
+#define MAX_PROCESSES 256 /* whose processor time and memory are counters */
+#define PROCESSES_NS (500 * MS) /* between looks which there are */
 
 struct state {
 	struct control_page *page;
@@ -32,6 +35,10 @@ struct state {
 	struct step_count count;
 	struct sampling *sampling; /* NULL: no stacks */
 	struct counters *counters;
+	struct sampling_process processes[MAX_PROCESSES];
+	unsigned nprocesses;
+	uint64_t processes_ns;
+	bool root_named; /* its command is recorded */
 	struct buf *batch; /* while a round lasts */
 	uint64_t lost_counters;
 	bool begun;
@@ -47,6 +54,8 @@ static void start_counters(struct state *s)
 		.npu = true,
 		.gpu = true,
 		.host = true,
+		.cpu = true,
+		.processes = true,
 		.power = true,
 		.period_ms = r->counters_ms,
 		.npu_timeout_ms = DRIVER_MS,
@@ -111,6 +120,30 @@ static void begin_sampling(struct state *s)
 	start_counters(s);
 }
 
+/* Those that are sampled, and the launched one, whatever it runs. */
+static void choose_processes(struct state *s, uint64_t now_ns)
+{
+	pid_t pids[MAX_PROCESSES], root = (pid_t)s->page->root_pid;
+	unsigned n;
+
+	if (!s->counters || now_ns < s->processes_ns)
+		return;
+	s->processes_ns = now_ns + PROCESSES_NS;
+	n = sampling_processes(s->sampling, s->processes, MAX_PROCESSES - 1);
+	n = n < MAX_PROCESSES - 1 ? n : MAX_PROCESSES - 1;
+	s->nprocesses = n;
+	for (unsigned i = 0; i < n; i++) {
+		pids[i] = s->processes[i].pid;
+		root = pids[i] == root ? 0 : root;
+	}
+	if (root) {
+		s->processes[n] = (struct sampling_process){root, (uint32_t)root};
+		pids[n] = root;
+		s->nprocesses++;
+	}
+	counters_processes(s->counters, pids, s->nprocesses);
+}
+
 static void tick_sampler(void *state, uint64_t now_ns)
 {
 	struct state *s = state;
@@ -125,9 +158,37 @@ static void tick_sampler(void *state, uint64_t now_ns)
 	if (r->duration_ms && now_ns - s->begun_ns >= r->duration_ms * MS)
 		atomic_store(&r->over, 1);
 	sampling_want(s->sampling, !atomic_load(&r->over) && is_in_steps(s));
+	choose_processes(s, now_ns);
 }
 
 /* --- records --- */
+
+/* A number as the process sees it; 0: it is not known any more. */
+static uint32_t own_pid(const struct state *s, pid_t pid)
+{
+	for (unsigned i = 0; i < s->nprocesses; i++)
+		if (s->processes[i].pid == pid)
+			return s->processes[i].own_pid;
+	return 0;
+}
+
+/* Nobody samples a program that does not run Python: what it is called is not known yet. */
+static void record_root_name(struct state *s, const struct counter *c)
+{
+	char text[REC_MAX_TEXT];
+	struct buf command = {0};
+	ssize_t n;
+
+	if (s->root_named || (uint32_t)c->pid != s->page->root_pid)
+		return;
+	s->root_named = true;
+	n = proc_read(c->pid, "cmdline", text, sizeof(text));
+	if (n > 0)
+		proc_add_printable(&command, text, (size_t)n);
+	if (command.len)
+		samples_put_name(s->batch, c->time_ns, (uint32_t)c->pid, buf_str(&command));
+	buf_release(&command);
+}
 
 static void put_counter(struct state *s, const struct counter *c, unsigned i)
 {
@@ -139,7 +200,7 @@ static void put_counter(struct state *s, const struct counter *c, unsigned i)
 			 .size = rec_size(sizeof(r), len),
 			 .time_ns = c->time_ns},
 		.value = c->values[i].value,
-		.pid = (uint32_t)c->pid,
+		.pid = c->track == COUNTER_PROCESS ? own_pid(s, c->pid) : 0,
 		.card = c->card,
 		.track = (uint8_t)c->track,
 		.len = (uint16_t)len,
@@ -157,6 +218,10 @@ static void on_counter(void *arg, const struct counter *c)
 
 	if (!is_in_steps(s) || atomic_load(&s->page->record.over))
 		return;
+	if (c->track == COUNTER_PROCESS && !own_pid(s, c->pid))
+		return;
+	if (c->track == COUNTER_PROCESS)
+		record_root_name(s, c);
 	for (unsigned i = 0; i < c->n; i++)
 		put_counter(s, c, i);
 }

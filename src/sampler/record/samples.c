@@ -21,6 +21,7 @@ struct sampled_thread {
 
 struct sampled_process {
 	uint32_t pid;
+	enum target_role role; /* that was said last */
 	uint64_t round;
 	struct hmap threads; /* serial to struct sampled_thread */
 	struct sampled_process *next;
@@ -95,17 +96,14 @@ static size_t text_bytes(const char *text, size_t most)
 	return n < most ? n : most;
 }
 
-static void put_sampled(struct buf *out, uint64_t time_ns, uint32_t pid, uint32_t tid, int32_t rank,
-			const char *text)
+/* who: without its text. */
+static void put_sampled(struct buf *out, uint64_t time_ns, struct rec_sampled who, const char *text)
 {
 	size_t n = text_bytes(text, REC_MAX_TEXT);
-	struct rec_sampled r = {.head = {.type = REC_SAMPLED, .time_ns = time_ns},
-				.pid = pid,
-				.tid = tid,
-				.rank = rank,
-				.len = (uint16_t)n};
 
-	put_record(out, &r, sizeof(r), text, n, "", 0);
+	who.head = (struct rec){.type = REC_SAMPLED, .time_ns = time_ns};
+	who.len = (uint16_t)n;
+	put_record(out, &who, sizeof(who), text, n, "", 0);
 }
 
 static void put_sample(struct buf *out, const struct sampled_process *p, struct sampled_thread *th,
@@ -123,6 +121,11 @@ static void put_sample(struct buf *out, const struct sampled_process *p, struct 
 	th->frame = frame;
 	th->gc = gc;
 	th->time_ns = time_ns;
+}
+
+void samples_put_name(struct buf *out, uint64_t time_ns, uint32_t pid, const char *command)
+{
+	put_sampled(out, time_ns, (struct rec_sampled){.pid = pid, .rank = -1}, command);
 }
 
 /* --- stacks --- */
@@ -179,15 +182,23 @@ static struct sampled_process *process_of(const struct samples *s, const struct 
 
 void samples_renamed(struct samples *s, const struct target *t, struct buf *out)
 {
-	const struct sampled_process *p = process_of(s, t);
+	static const uint8_t roles[] = {[ROLE_RANK] = SAMPLED_RANK,
+					[ROLE_HELPER] = SAMPLED_HELPER,
+					[ROLE_LAUNCHER] = SAMPLED_LAUNCHER,
+					[ROLE_OTHER] = SAMPLED_UNKNOWN};
+	struct sampled_process *p = process_of(s, t);
 
-	if (p)
-		put_sampled(out, t->python ? t->python->time_ns : 0, p->pid, 0, t->rank,
-			    t->cmdline ? t->cmdline : "");
+	/* One whose children have ended remains what it was. */
+	if (!p || p->role == ROLE_LAUNCHER)
+		return;
+	p->role = t->role;
+	put_sampled(out, t->python ? t->python->time_ns : 0,
+		    (struct rec_sampled){.pid = p->pid, .rank = t->rank, .role = roles[t->role]},
+		    t->cmdline ? t->cmdline : "");
 }
 
 /* Its first thread has the number that it has for itself. */
-static uint32_t pid_of(const struct target *t)
+uint32_t samples_own_pid(const struct target *t)
 {
 	for (unsigned i = 0; i < t->python->nthreads; i++)
 		if (t->python->threads[i].main && t->python->threads[i].inner_tid > 0)
@@ -200,7 +211,7 @@ static struct sampled_process *begin_process(struct samples *s, const struct tar
 {
 	struct sampled_process *p = xcalloc(1, sizeof(*p));
 
-	p->pid = pid_of(t);
+	p->pid = samples_own_pid(t);
 	p->next = s->first;
 	s->first = p;
 	s->counts.processes++;
@@ -234,7 +245,9 @@ static void add_thread(struct samples *s, struct sampled_process *p, const struc
 	s->counts.samples++;
 	if (is->name && *is->name && is->name != th->name) {
 		th->name = is->name;
-		put_sampled(out, is->time_ns, p->pid, th->tid, -1, is->name);
+		put_sampled(out, is->time_ns,
+			    (struct rec_sampled){.pid = p->pid, .tid = th->tid, .rank = -1},
+			    is->name);
 	}
 	uint32_t frame = stack_id(s, is, out);
 	bool same = frame == th->frame && is->gc == th->gc && is->kept >= is->nframes;
@@ -266,6 +279,8 @@ void samples_add(struct samples *s, struct target *t, struct buf *out)
 
 	if (!p)
 		p = begin_process(s, t, out);
+	else if (p->role != t->role)
+		samples_renamed(s, t, out); /* which changes no label of a launcher */
 	p->round++;
 	for (unsigned i = 0; i < t->python->nthreads; i++)
 		add_thread(s, p, &t->python->threads[i], out);

@@ -31,6 +31,10 @@ void samples_free(struct samples *s);
 void samples_add(struct samples *s, struct target *t, struct buf *out);
 void samples_renamed(struct samples *s, const struct target *t, struct buf *out);
 void samples_gone(struct samples *s, struct target *t, uint64_t time_ns, struct buf *out);
+/* The command of a process of which nothing else is known. */
+void samples_put_name(struct buf *out, uint64_t time_ns, uint32_t pid, const char *command);
+/* The number that the process has for itself, as records have it. */
+uint32_t samples_own_pid(const struct target *t);
 /* Sampling pauses, or ends. */
 void samples_end_all(struct samples *s, uint64_t time_ns, struct buf *out);
 

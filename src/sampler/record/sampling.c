@@ -29,6 +29,9 @@ struct sampling {
 	bool stop, wanted, ended; /* with the lock, like the next ones */
 	struct buf ready;
 	struct sampling_result result;
+	struct sampling_process *list; /* that are sampled */
+	unsigned n;
+	size_t cap;
 	/* The thread's: */
 	pid_t root;
 	uint64_t interval_ns;
@@ -65,6 +68,19 @@ static void note_refused(struct sampling *s)
 	}
 }
 
+/* With the lock. */
+static void note_processes(struct sampling *s)
+{
+	s->n = 0;
+	s->list = xgrow(s->list, &s->cap, s->targets->n + 1, sizeof(*s->list));
+	for (unsigned i = 0; i < s->targets->n; i++) {
+		const struct target *t = s->targets->list[i];
+
+		if (t->state == TARGET_OPEN && t->python)
+			s->list[s->n++] = (struct sampling_process){t->pid, samples_own_pid(t)};
+	}
+}
+
 /* True: go on. */
 static bool hand_over(struct sampling *s, bool *out_wanted)
 {
@@ -78,6 +94,7 @@ static bool hand_over(struct sampling *s, bool *out_wanted)
 	s->result.samples = c->samples;
 	s->result.processes = c->processes;
 	note_refused(s);
+	note_processes(s);
 	bool go_on = !s->stop;
 	*out_wanted = s->wanted;
 	pthread_mutex_unlock(&s->lock);
@@ -224,6 +241,18 @@ void sampling_result(struct sampling *s, struct sampling_result *out)
 	pthread_mutex_unlock(&s->lock);
 }
 
+unsigned sampling_processes(struct sampling *s, struct sampling_process *out, unsigned most)
+{
+	if (!s)
+		return 0;
+	pthread_mutex_lock(&s->lock);
+	unsigned n = s->n;
+	if (n)
+		memcpy(out, s->list, (n < most ? n : most) * sizeof(*out));
+	pthread_mutex_unlock(&s->lock);
+	return n;
+}
+
 void sampling_stop(struct sampling *s)
 {
 	struct timespec until;
@@ -242,5 +271,6 @@ void sampling_stop(struct sampling *s)
 	if (!ended)
 		return; /* it is left behind, with what it uses: the process ends soon */
 	buf_release(&s->ready);
+	free(s->list);
 	free(s);
 }

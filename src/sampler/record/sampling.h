@@ -27,6 +27,12 @@ void sampling_want(struct sampling *s, bool wanted);
 /* Adds the records that have come since the last time. */
 void sampling_take(struct sampling *s, struct buf *out);
 void sampling_result(struct sampling *s, struct sampling_result *out);
+/* Those that are sampled now; returns how many there are, of which `most` at most are written. */
+struct sampling_process {
+	pid_t pid; /* as we see it */
+	uint32_t own_pid; /* as it sees itself */
+};
+unsigned sampling_processes(struct sampling *s, struct sampling_process *out, unsigned most);
 /* Waits for a round that is being made, a second at most. */
 void sampling_stop(struct sampling *s);
 
