@@ -3,6 +3,7 @@
 
 Twenty jobs of random shape (`make soak`: a hundred); each is recorded healthy, with faults in its memory,
 with an operator that writes out of bounds, and until memory runs out.
+"""
 
 import concurrent.futures
 import json
