@@ -63,6 +63,8 @@ CUresult cuMemAllocAsync(CUdeviceptr *out, size_t bytes, CUstream stream)
 {
 	struct sim_pool *pool = default_pool(stream);
 
+	if (sim_graph_alloc(stream, out, bytes))
+		return CUDA_SUCCESS;
 	return pool ? take(out, bytes, pool) : CUDA_ERROR_INVALID_CONTEXT;
 }
 
@@ -81,7 +83,8 @@ CUresult cuMemFreeAsync(CUdeviceptr addr, CUstream stream)
 {
 	CUresult r = CUDA_ERROR_INVALID_VALUE;
 
-	(void)stream;
+	if (sim_graph_free(stream))
+		return CUDA_SUCCESS;
 	pthread_mutex_lock(&sim_lock);
 	struct block *b = sim_block_find(addr);
 	if (b && b->kind == BLOCK_POOL)

@@ -155,7 +155,7 @@ CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned int *flags, int *a
 CUresult cuStreamCreate(CUstream *out, unsigned int flags)
 {
 	(void)flags;
-	*out = malloc(sizeof(**out));
+	*out = calloc(1, sizeof(**out));
 	(*out)->ctx = sim_current();
 	return CUDA_SUCCESS;
 }
@@ -163,13 +163,6 @@ CUresult cuStreamCreate(CUstream *out, unsigned int flags)
 CUresult cuStreamGetCtx(CUstream stream, CUcontext *out)
 {
 	*out = (uintptr_t)stream > 2 ? stream->ctx : sim_current();
-	return CUDA_SUCCESS;
-}
-
-CUresult cuStreamIsCapturing(CUstream stream, int *out)
-{
-	(void)stream;
-	*out = 0;
 	return CUDA_SUCCESS;
 }
 

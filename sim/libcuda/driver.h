@@ -18,6 +18,7 @@ struct sim_context {
 
 struct sim_stream {
 	CUcontext ctx;
+	CUgraph captured; /* NULL: it is not captured */
 };
 
 struct sim_pool {
@@ -56,6 +57,8 @@ void sim_block_remove(struct block *b);
 void sim_blocks_end(CUcontext ctx); /* all that was allocated in it */
 uint64_t sim_address(uint64_t bytes); /* fresh, or one that was given back */
 void sim_address_back(uint64_t addr, uint64_t bytes);
+bool sim_graph_alloc(CUstream stream, CUdeviceptr *out, size_t bytes); /* of graphs.c */
+bool sim_graph_free(CUstream stream);
 CUresult sim_cuda_pool_free(struct block *b); /* of async.c; NULL where the driver is too old */
 
 #endif

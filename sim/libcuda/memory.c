@@ -48,6 +48,13 @@ CUresult cuMemAlloc_v2(CUdeviceptr *out, size_t bytes)
 	return r;
 }
 
+CUresult cuMemAlloc_v3(CUdeviceptr *out, size_t bytes, int a, int b, int c, int d, int e, int f)
+{
+	bool good = a == 3 && b == 4 && c == 5 && d == 6 && e == 7 && f == 8;
+
+	return good ? cuMemAlloc_v2(out, bytes) : CUDA_ERROR_INVALID_VALUE;
+}
+
 CUresult cuMemAllocPitch_v2(CUdeviceptr *out, size_t *pitch, size_t width, size_t height,
 			    unsigned int element)
 {

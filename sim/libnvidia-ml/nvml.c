@@ -79,6 +79,14 @@ static int check(const struct sim_gpu *gpu)
 	return NVML_SUCCESS;
 }
 
+/* With what is reserved, which a GPU of 80 GiB has less for jobs. */
+static unsigned long long memory_bytes(void)
+{
+	const char *mib = getenv("SIM_GPU_MEMORY_MIB");
+
+	return mib && *mib ? (strtoull(mib, NULL, 10) << 20) + GIB : 80 * GIB;
+}
+
 static unsigned load_of(const struct sim_gpu *gpu)
 {
 	return 40 + gpu->index;
@@ -96,6 +104,15 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice_t *out)
 		return NVML_ERROR_INVALID_ARGUMENT;
 	*out = &gpus[index];
 	return NVML_SUCCESS;
+}
+
+int nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *out)
+{
+	const char *last = strrchr(uuid, '-');
+
+	if (strncmp(uuid, "GPU-00000000-", 13) != 0 || !last)
+		return NVML_ERROR_INVALID_ARGUMENT;
+	return nvmlDeviceGetHandleByIndex_v2((unsigned)strtoul(last + 1, NULL, 16), out);
 }
 
 int nvmlDeviceGetName(nvmlDevice_t gpu, char *out, unsigned int size)
@@ -157,8 +174,8 @@ int nvmlDeviceGetMemoryInfo(nvmlDevice_t gpu, nvmlMemory_t *out)
 	int r = check(gpu);
 
 	if (!r)
-		*out = (nvmlMemory_t){.total = 80 * GIB,
-				      .free = 79 * GIB - used_bytes(gpu),
+		*out = (nvmlMemory_t){.total = memory_bytes(),
+				      .free = memory_bytes() - GIB - used_bytes(gpu),
 				      .used = GIB + used_bytes(gpu)};
 	return r;
 }
@@ -171,9 +188,9 @@ int nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t gpu, nvmlMemory_v2_t *out)
 		r = NVML_ERROR_INVALID_ARGUMENT;
 	if (!r)
 		*out = (nvmlMemory_v2_t){.version = out->version,
-					 .total = 80 * GIB,
+					 .total = memory_bytes(),
 					 .reserved = GIB,
-					 .free = 79 * GIB - used_bytes(gpu),
+					 .free = memory_bytes() - GIB - used_bytes(gpu),
 					 .used = used_bytes(gpu)};
 	return r;
 }

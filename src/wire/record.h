@@ -118,6 +118,8 @@ enum rec_alloc_kind {
 	ALLOC_MANAGED = 9, /* moves between the host and devices */
 	ALLOC_ARRAY =
 		10, /* behind a handle; its bytes are a lower bound, as its layout is secret */
+	ALLOC_GRAPH = 11, /* of all CUDA graphs on a device: one block, made anew as it changes */
+	ALLOC_CONTEXT = 12, /* of rec_oom alone: a context that could not be made; 0 bytes */
 	ALLOC_KIND_END,
 };
 
@@ -435,11 +437,13 @@ enum rec_gpu_flags {
 	GPU_MPS = 1 << 0, /* shared by way of the MPS server */
 	GPU_MIG = 1 << 1, /* a part of a device */
 	GPU_BLOCKS = 1 << 2, /* memory calls of the job come to our hooks */
+	GPU_UNSEEN = 1 << 3, /* the driver was in the process, and no call of it was seen */
 };
 
 /*
  * What the driver said when the job initialised it: a record for each device, or one without a
- * device (DEV_NONE) where it has none or fails. Text: the device's name, a NUL, and what
+ * device (DEV_NONE) where it has none or fails; one with a device and an error where no context could be
+ * made there. Text: the device's name, a NUL, and what
  * CUDA_VISIBLE_DEVICES was, if it was set.
  */
 struct rec_gpu {
@@ -447,7 +451,7 @@ struct rec_gpu {
 	uint64_t total_bytes;
 	uint8_t uuid[16]; /* of a part, that of the part */
 	uint32_t driver; /* version: 13000 is CUDA 13.0 */
-	uint32_t error; /* of cuInit(): 0, or CUresult */
+	uint32_t error; /* of cuInit(), or of making a context: 0, or CUresult */
 	uint16_t device; /* number on this machine, as in all records */
 	uint16_t index; /* number as the job counts */
 	uint16_t count; /* devices that the job may use */

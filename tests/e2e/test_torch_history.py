@@ -256,7 +256,7 @@ def test_show_takes_the_device_apart(feed, build):
     (gpu,) = show["processes"][0]["gpus"]
     assert gpu["used_bytes"] == 1 << 30 and gpu["total_bytes"] == 1 << 37
     assert gpu["pool_bytes"] == 75497472 and gpu["tensor_bytes"] == 50351653
-    parts = ("pool_bytes", "rest_of_process_bytes", "others_bytes", "not_told_bytes")
+    parts = ("pool_bytes", "kept_bytes", "rest_of_process_bytes", "others_bytes", "not_told_bytes")
     assert sum(gpu[part] or 0 for part in parts) == gpu["used_bytes"]
     text = subprocess.run(words, stdout=subprocess.PIPE, timeout=60).stdout.decode()
     said = " ".join(text.split())

@@ -16,6 +16,9 @@ typedef int CUdevice;
 typedef struct sim_context *CUcontext;
 typedef struct sim_stream *CUstream;
 typedef struct sim_pool *CUmemoryPool;
+typedef struct sim_graph *CUgraph;
+typedef struct sim_graph *CUgraphExec;
+typedef struct sim_node *CUgraphNode;
 typedef struct sim_array *CUarray;
 typedef struct sim_array *CUmipmappedArray;
 
@@ -46,6 +49,23 @@ typedef struct {
 	CUmemLocation location;
 	unsigned char reserved[72];
 } CUmemPoolProps;
+
+typedef struct {
+	CUmemPoolProps poolProps;
+	const void *accessDescs;
+	size_t accessDescCount, bytesize;
+	CUdeviceptr dptr;
+} CUDA_MEM_ALLOC_NODE_PARAMS;
+
+enum { CU_GRAPH_NODE_TYPE_EMPTY = 5, CU_GRAPH_NODE_TYPE_MEM_ALLOC = 10 };
+
+typedef struct {
+	int type, reserved[3];
+	union {
+		CUDA_MEM_ALLOC_NODE_PARAMS alloc;
+		unsigned char rest[240];
+	};
+} CUgraphNodeParams;
 
 typedef struct {
 	size_t Width, Height;
@@ -85,11 +105,28 @@ CUresult cuDevicePrimaryCtxReset_v2(CUdevice device);
 CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned int *flags, int *active);
 CUresult cuStreamCreate(CUstream *out, unsigned int flags);
 CUresult cuStreamGetCtx(CUstream stream, CUcontext *out);
-CUresult cuStreamIsCapturing(CUstream stream, int *out);
 CUresult cuCtxSynchronize(void);
+
+CUresult cuStreamBeginCapture_v2(CUstream stream, int mode);
+CUresult cuStreamEndCapture(CUstream stream, CUgraph *out);
+CUresult cuStreamIsCapturing(CUstream stream, int *out);
+CUresult cuGraphCreate(CUgraph *out, unsigned int flags);
+CUresult cuGraphAddMemAllocNode(CUgraphNode *out, CUgraph graph, const CUgraphNode *after, size_t n,
+				CUDA_MEM_ALLOC_NODE_PARAMS *params);
+CUresult cuGraphAddNode_v2(CUgraphNode *out, CUgraph graph, const CUgraphNode *after,
+			   const void *edges, size_t n, CUgraphNodeParams *params);
+CUresult cuGraphNodeGetType(CUgraphNode node, int *out);
+CUresult cuGraphInstantiateWithFlags(CUgraphExec *out, CUgraph graph, unsigned long long flags);
+CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream);
+CUresult cuGraphLaunch_ptsz(CUgraphExec exec, CUstream stream);
+CUresult cuGraphExecDestroy(CUgraphExec exec);
+CUresult cuDeviceGetGraphMemAttribute(CUdevice device, int attribute, void *out);
+CUresult cuDeviceGraphMemTrim(CUdevice device);
 
 CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total);
 CUresult cuMemAlloc_v2(CUdeviceptr *out, size_t bytes);
+/* Of no CUDA that there is: the form that a driver of tomorrow may have (SIM_CUDA_VERSION=14000). */
+CUresult cuMemAlloc_v3(CUdeviceptr *out, size_t bytes, int a, int b, int c, int d, int e, int f);
 CUresult cuMemAllocPitch_v2(CUdeviceptr *out, size_t *pitch, size_t width, size_t height,
 			    unsigned int element);
 CUresult cuMemFree_v2(CUdeviceptr addr);

@@ -71,6 +71,7 @@ const char *nvmlErrorString(int result);
 int nvmlDeviceGetCount_v2(unsigned int *out);
 int nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice_t *out);
 int nvmlDeviceGetName(nvmlDevice_t gpu, char *out, unsigned int size);
+int nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *out);
 int nvmlDeviceGetUUID(nvmlDevice_t gpu, char *out, unsigned int size);
 int nvmlDeviceGetMinorNumber(nvmlDevice_t gpu, unsigned int *out);
 int nvmlDeviceGetUtilizationRates(nvmlDevice_t gpu, nvmlUtilization_t *out);

@@ -9,15 +9,19 @@
 #define CU_SUCCESS 0
 #define CU_OUT_OF_MEMORY 2
 #define CU_NOT_INITIALIZED 3
+#define CU_INVALID_DEVICE 101
 #define CU_SYMBOL_NOT_FOUND 500
 
 #define CU_ATTRIBUTE_MPS_ENABLED 133
 #define CU_POOL_RESERVED_NOW 5 /* attribute of a memory pool */
+#define CU_GRAPH_RESERVED_NOW 2 /* of all graphs of a device */
+#define CU_NODE_ALLOC 10 /* type of a graph's node */
 
 /* The version from which a name stands for the functions with 64-bit sizes, and for the form of
  * cuGetProcAddress() that has a fifth argument. */
 #define CU_VERSION_64_BIT 3020
 #define CU_VERSION_PROC_ADDRESS_2 12000
+#define CU_VERSION_KNOWN 13000 /* the newest whose functions are known here */
 
 typedef uint64_t cu_address;
 typedef uint64_t cu_handle; /* of physical memory */
@@ -50,6 +54,13 @@ struct cu_pool_props {
 	uint8_t rest[72];
 };
 
+struct cu_graph_alloc {
+	struct cu_pool_props pool;
+	const void *access;
+	size_t naccess, bytes;
+	cu_address addr;
+};
+
 struct cu_array_desc {
 	size_t width, height;
 	int format;
@@ -68,6 +79,7 @@ struct cu_array3d_desc {
 
 _Static_assert(sizeof(struct cu_allocation_prop) == 32, "layout of libcuda.so");
 _Static_assert(sizeof(struct cu_pool_props) == 88, "layout of libcuda.so");
+_Static_assert(sizeof(struct cu_graph_alloc) == 120, "layout of libcuda.so");
 _Static_assert(sizeof(struct cu_array_desc) == 24, "layout of libcuda.so");
 _Static_assert(sizeof(struct cu_array3d_desc) == 40, "layout of libcuda.so");
 

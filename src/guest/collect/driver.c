@@ -126,7 +126,7 @@ void collect_gpu(const struct rec_gpu *gpu, const char *name, const char *visibl
 		collect_set_gpu_number(gpu->index, gpu->device);
 	if (guest_mode() < GUEST_SHADOW)
 		return;
-	if (!gpu->error)
+	if (!gpu->error && !(gpu->flags & GPU_UNSEEN))
 		guest_bring_for_cuda();
 	struct put p = put_begin(REC_GPU, rec_size(sizeof(struct rec_gpu), texts_len(&t)), NULL);
 	struct rec_gpu *r = p.rec;

@@ -75,7 +75,14 @@ void mem_asked_gpu(struct mem_asked *a, const struct rec_gpu *r)
 
 	if (works)
 		add_device(a, r, name, n);
-
+	if (r->flags & GPU_UNSEEN) {
+		a->driver_unseen = true;
+		return;
+	}
+	if (r->error && r->device != DEV_NONE) {
+		a->context_error = r->error;
+		return;
+	}
 	if (a->gpu.works && !works)
 		return; /* of several processes, the one that could use it */
 	a->gpu = (struct mem_gpu){
@@ -104,6 +111,7 @@ static const char *words_of_error(uint32_t error)
 		uint32_t error;
 		const char *words;
 	} known[] = {
+		{2, "the device's memory was full: nvidia-smi shows who has it"},
 		{34, "libcuda.so.1 is the stub that programs are linked with, not the driver: is "
 		     "a folder called stubs in LD_LIBRARY_PATH?"},
 		{46, "the GPU is taken: another process has it for itself (nvidia-smi -c)"},
@@ -191,17 +199,32 @@ static bool describe_of_gpu(const struct mem_asked *a, struct buf *out)
 		add_command(a, "", out);
 		return true;
 	}
-	buf_addf(out, "The job initialised %s and allocated no memory there. ", g->name);
+	if (a->context_error) {
+		const char *words = words_of_error(a->context_error);
+		buf_addf(out, "The job could not use %s (error %u of the driver)%s%s", g->name,
+			 a->context_error, words ? ": " : "", words ? words : "");
+		buf_add_str(out, words && words[strlen(words) - 1] == '?' ? "" : ".");
+		return true;
+	}
+	buf_addf(out,
+		 "The job initialised %s and asked for no memory there, as far as can be seen. ",
+		 g->name);
 	return false;
 }
 
 /* Neither an NPU nor a GPU that works, and nothing else was asked for. */
 static void describe_no_device(const struct mem_asked *a, struct buf *out)
 {
-	if (!a->gpu.known) {
-		buf_add_str(out,
-			    "The job used no memory of an NPU or GPU that can be recorded: no "
-			    "process of it has initialised one, or it was linked statically. ");
+	if (!a->gpu.known && a->driver_unseen) {
+		buf_add_str(
+			out,
+			"The job loaded libcuda.so.1, and no call of it was seen: it did not use "
+			"it, or loaded it in a way that passes over preloaded libraries "
+			"(RTLD_DEEPBIND, dlmopen). ");
+	} else if (!a->gpu.known) {
+		buf_add_str(out, "The job used no memory of an NPU or GPU that can be recorded: no "
+				 "process of it has initialised one, or it ran without LD_PRELOAD "
+				 "(statically linked, env -i, sudo, in another container). ");
 		describe_machine(&a->machine, out);
 	}
 	buf_add_str(out, "Record the memory of the CPU with: ");

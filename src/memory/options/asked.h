@@ -37,6 +37,8 @@ struct mem_asked {
 		bool visible_set;
 		char name[64], visible[64]; /* as CUDA_VISIBLE_DEVICES was */
 	} gpu;
+	uint32_t context_error; /* of the driver: a process could not begin to use the device */
+	bool driver_unseen; /* a process had the driver, and nobody saw it use it */
 	struct mem_gpu_device {
 		uint16_t device; /* as in rows */
 		bool mig, mps; /* a part of a GPU; shared by way of the MPS server */

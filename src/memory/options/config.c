@@ -136,7 +136,7 @@ void mem_config_publish(const struct mem_config *c, struct control_page *page)
 	atomic_store(&page->want, mem_config_want(c));
 	page->c_depth = c->c_stack ? c->c_depth : 0;
 	page->py_depth = c->py_stack ? c->py_depth : 0;
-	page->oom_depth = c->analysis & MEM_OOM ? MEM_DEFAULT_DEPTH : 0;
+	page->oom_depth = MEM_DEFAULT_DEPTH;
 	page->wait_ms = c->wait_ms;
 	mem_config_get_settings(c, &page->settings);
 	page->max_segs = (uint32_t)(segs < MIN_SEGS	    ? MIN_SEGS

@@ -347,6 +347,18 @@ static void answer_memory(const struct report *r, const struct consumer_report *
 	session_answer(r->dir, o);
 }
 
+/* Whoever is refused memory wants to know why, and need not know that there is a command for it. */
+static void add_refusals(const struct report *r, uint64_t n, struct buf *text)
+{
+	buf_addf(text, "%sMemory was refused ",
+		 r->page->record.on ? "sonde record: " : TAG "Warn: ");
+	if (n == 1)
+		buf_add_str(text, "once");
+	else
+		buf_addf(text, "%llu times", (unsigned long long)n);
+	buf_addf(text, "; this says why: sonde mem oom %s\n", r->dir);
+}
+
 /* The last line of a recorded job: how much there is, where, and what to do with it. */
 static void report_close(struct report *r, const struct consumer_report *now,
 			 const struct outputs *o)
@@ -377,9 +389,10 @@ static void report_close(struct report *r, const struct consumer_report *now,
 		describe_no_memory(r, &text);
 		return;
 	}
-	buf_addf(&text, "%s%llu events recorded%s, ",
+	buf_addf(&text, "%s%llu event%s recorded%s, ",
 		 r->page->record.on ? "sonde record: " : TAG "Info: ",
-		 (unsigned long long)now->events, now->running ? " so far" : "");
+		 (unsigned long long)now->events, now->events == 1 ? "" : "s",
+		 now->running ? " so far" : "");
 	if (lost && now->error)
 		buf_addf(&text, "%llu lost (the recording could not be written: %s)",
 			 (unsigned long long)lost, strerror(now->error));
@@ -396,7 +409,8 @@ static void report_close(struct report *r, const struct consumer_report *now,
 			 why.text);
 	if (now->writing)
 		buf_add_str(&text, "; still writing the files");
-	bool empty = !now->events || (asked.gpu.known && !o->rows && !o->silent);
+	bool none = o->silent ? now->events <= o->gpus : !o->rows;
+	bool empty = !now->events || ((asked.gpu.known || asked.driver_unseen) && none);
 	if (r->page->record.on) {
 		buf_addf(&text, ".\n%s", r->finding); /* the other consumers go on */
 		if (strstr(r->finding, WITHOUT_STACK))
@@ -413,6 +427,8 @@ static void report_close(struct report *r, const struct consumer_report *now,
 	} else {
 		buf_addf(&text, "; read them with: sonde mem show %s\n", r->dir);
 	}
+	if (o->refusals)
+		add_refusals(r, o->refusals, &text);
 	session_add_line(r->page, r->terminal, &text, lost || rows || unrecorded);
 	buf_release(&text);
 }

@@ -56,6 +56,7 @@ static void on_row(void *arg, uint32_t proc, const struct row *row)
 {
 	struct outputs *o = arg;
 
+	o->refusals += row->event == ROW_OOM_DETAIL && row->type == TYPE_OOM_TRIGGER;
 	if (o->silent)
 		return;
 	o->rows++;
@@ -92,6 +93,7 @@ static void on_gpu(void *arg, uint32_t proc, const struct rec_gpu *r)
 	struct outputs *o = arg;
 
 	(void)proc;
+	o->gpus++;
 	mem_asked_gpu(&o->asked, r);
 }
 
@@ -180,6 +182,9 @@ static void record_of_device(void *arg, uint32_t proc, uint32_t tid, const struc
 		host = ((const struct rec_free *)r)->pool == POOL_HOST;
 		break;
 	case REC_HEAP:
+	case REC_VMM:
+	case REC_CONTEXT:
+	case REC_GPU:
 	case REC_OOM:
 	case REC_DEVICE:
 	case REC_SYSTEM:

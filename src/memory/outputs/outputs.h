@@ -21,6 +21,8 @@ struct outputs {
 	struct trace_files *trace;
 	struct mem_asked asked; /* what is known of the job's GPUs */
 	uint64_t rows; /* that were made */
+	uint64_t gpus; /* records of devices that the job has found, which make none */
+	uint64_t refusals; /* requests for memory that were refused */
 	uint32_t row_proc; /* of the last one */
 	bool silent; /* nothing is written, and no analysis runs: see outputs_stream() */
 	char *config; /* file that says what the first process with settings of its own wants */

@@ -139,6 +139,8 @@ void count_used(struct proc *p, const struct block *b, bool more)
 	}
 	if (map == POOL_HAL || map == POOL_CUDA)
 		u->own_bytes += more ? whole_pages(b) : -whole_pages(b);
+	if (b->kind == ALLOC_ASYNC)
+		u->async_bytes += more ? b->size_bytes : -b->size_bytes;
 }
 
 static void drop_block(struct proc *p, struct block *b)
@@ -156,7 +158,7 @@ static uint64_t row_time(const struct proc *p, const struct rec *r)
 /* The others are of mappings. */
 static bool is_block_kind(uint8_t kind)
 {
-	return kind <= ALLOC_REGION || (kind >= ALLOC_ASYNC && kind < ALLOC_KIND_END);
+	return kind <= ALLOC_REGION || (kind >= ALLOC_ASYNC && kind <= ALLOC_GRAPH);
 }
 
 void alive_add(struct proc *p, uint32_t tid, const struct rec_alloc *r)

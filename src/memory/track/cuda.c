@@ -116,13 +116,18 @@ void cuda_vmm(struct proc *p, uint32_t tid, const struct rec_vmm *r)
 		if (h)
 			h->references++;
 		break;
+	case VMM_IMPORT: /* of its own, under the same name: one more; else another process' */
+		h = omap_get(&p->handles, r->handle);
+		if (h)
+			h->references++;
+		break;
 	case VMM_RELEASE:
 		h = omap_get(&p->handles, r->handle);
 		if (h)
 			h->references--;
 		settle_handle(p, r->handle, &r->head, tid);
 		break;
-	default: /* reserved addresses are no memory; what is imported is another's */
+	default: /* reserved addresses are no memory */
 		break;
 	}
 }
@@ -169,8 +174,12 @@ void cuda_context(struct proc *p, uint32_t tid, const struct rec_context *r)
 
 void cuda_gpu(struct proc *p, const struct rec_gpu *r)
 {
-	if (r->device < MEM_MAX_DEVICES && r->total_bytes)
-		usage_of(p, r->device)->gpu_bytes = r->total_bytes;
+	if (r->device >= MEM_MAX_DEVICES || !r->total_bytes)
+		return;
+	struct usage *u = usage_of(p, r->device);
+	u->gpu_bytes = r->total_bytes;
+	u->gpu_part = r->flags & GPU_MIG;
+	memcpy(u->gpu_uuid, r->uuid, sizeof(u->gpu_uuid));
 }
 
 void cuda_library(struct proc *p, const struct rec_library *r)
@@ -207,6 +216,8 @@ static const struct {
 	{"libuct", "UCX"},
 	{"libmpi", "MPI"},
 	{"libtensorflow", "TensorFlow"},
+	{"libpython", "Python"},
+	{"python3", "Python"},
 };
 
 static const char *known_name(const char *path, const char *file)

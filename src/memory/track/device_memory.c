@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include "base/clock.h"
@@ -24,7 +25,8 @@
 /* A device, and whose it is: numbers of two vendors say nothing about each other. */
 struct wanted {
 	uint32_t device;
-	bool cuda;
+	bool cuda, part, has_uuid;
+	uint8_t uuid[16]; /* the job's numbers may be its own */
 };
 
 struct sample {
@@ -117,7 +119,8 @@ static int sample_ascend(struct libraries *l, uint32_t device, struct sample *ou
 	return 0;
 }
 
-static int sample_cuda(struct libraries *l, uint32_t device, struct sample *out, struct err *err)
+static int sample_cuda(struct libraries *l, const struct wanted *of, struct sample *out,
+		       struct err *err)
 {
 	struct cuda_memory m;
 
@@ -128,7 +131,8 @@ static int sample_cuda(struct libraries *l, uint32_t device, struct sample *out,
 	}
 	if (!l->nvml.library)
 		return -ENOENT;
-	int r = cuda_memory_read(&l->nvml, device, &m, err);
+	const struct cuda_gpu_name name = {of->device, of->part, of->has_uuid ? of->uuid : NULL};
+	int r = cuda_memory_read(&l->nvml, &name, &m, err);
 	if (r < 0)
 		return r;
 	*out = (struct sample){.total_bytes = m.total_bytes,
@@ -152,7 +156,7 @@ static void take_samples(struct device_memory *m, struct libraries *l)
 		struct wanted of = m->devices[i];
 		struct sample *s = &m->samples[m->nsamples];
 		struct err err = {0};
-		int r = of.cuda ? sample_cuda(l, of.device, s, &err)
+		int r = of.cuda ? sample_cuda(l, &of, s, &err)
 				: sample_ascend(l, of.device, s, &err);
 
 		if (r < 0) {
@@ -250,15 +254,25 @@ void device_memory_free(struct device_memory *m)
 	free(m);
 }
 
+static bool is_wanted(const struct wanted *w, const struct track_device *d)
+{
+	return w->device == d->device && w->cuda == d->cuda && w->has_uuid == (d->uuid != NULL) &&
+	       (!d->uuid || !memcmp(w->uuid, d->uuid, sizeof(w->uuid)));
+}
+
 static void want_device(void *arg, const struct track_device *d)
 {
 	struct device_memory *m = arg;
 
 	for (unsigned i = 0; i < m->ndevices; i++)
-		if (m->devices[i].device == d->device && m->devices[i].cuda == d->cuda)
+		if (is_wanted(&m->devices[i], d))
 			return;
-	if (m->ndevices < MAX_DEVICES)
-		m->devices[m->ndevices++] = (struct wanted){d->device, d->cuda};
+	if (m->ndevices == MAX_DEVICES)
+		return;
+	struct wanted *w = &m->devices[m->ndevices++];
+	*w = (struct wanted){d->device, d->cuda, d->part, d->uuid != NULL, {0}};
+	if (d->uuid)
+		memcpy(w->uuid, d->uuid, sizeof(w->uuid));
 }
 
 static void request_samples(struct device_memory *m, const struct track *t, uint64_t now_ns)
@@ -290,7 +304,7 @@ struct emission {
 static const struct sample *sample_of(const struct device_memory *m, const struct track_device *d)
 {
 	for (unsigned i = 0; i < m->nsamples; i++)
-		if (m->samples[i].of.device == d->device && m->samples[i].of.cuda == d->cuda)
+		if (is_wanted(&m->samples[i].of, d))
 			return &m->samples[i];
 	return NULL;
 }

@@ -152,6 +152,7 @@ static void put_snapshot(struct proc *p, uint32_t tid, const struct usage *u, ui
 	struct row row;
 
 	rows_begin(p, &row, ROW_SNAPSHOT, TYPE_SNAPSHOT, tid, u->device, time_ns);
+	row.hidden = !(p->cfg->analysis & MEM_OOM); /* of a context that could not be made */
 	emit_snapshot(p, &row, &s, stack);
 }
 
@@ -342,7 +343,7 @@ static const char *cuda_call(const struct rec_oom *o)
 	static const char *const calls[ALLOC_KIND_END] = {
 		[ALLOC_CREATE] = "cuMemCreate",	   [ALLOC_PINNED] = "cuMemHostAlloc",
 		[ALLOC_ASYNC] = "cuMemAllocAsync", [ALLOC_MANAGED] = "cuMemAllocManaged",
-		[ALLOC_ARRAY] = "cuArrayCreate",
+		[ALLOC_ARRAY] = "cuArrayCreate",   [ALLOC_CONTEXT] = "cuDevicePrimaryCtxRetain",
 	};
 
 	return o->kind < ALLOC_KIND_END && calls[o->kind] ? calls[o->kind] : "cuMemAlloc";
@@ -398,7 +399,9 @@ void oom_record(struct proc *p, uint32_t tid, const struct rec_oom *o)
 	bool shown = u->oom_shown_ns && minus_or_zero(now_ns, u->oom_shown_ns) < DETAIL_NS;
 	if (details && !shown && has_sample(u))
 		put_snapshot(p, tid, u, o->head.stack, now_ns);
-	u->oom_waits |= details && !shown && !has_sample(u) && o->device < DEV_NONE;
+	bool context = o->pool == POOL_CUDA && o->kind == ALLOC_CONTEXT;
+	u->oom_waits |= (details || context) && !shown && !has_sample(u) && o->device < DEV_NONE;
+	u->context_refused |= context;
 	put_trigger(p, tid, o);
 	if (!details || !may_list_blocks(p))
 		return;
@@ -425,9 +428,14 @@ void track_devices(const struct track *t, void (*fn)(void *arg, const struct tra
 				.pid = p->info.pid,
 				.device = u->device,
 				.used_bytes = u->used[POOL_HAL] + u->used[POOL_CUDA],
-				.cuda = u->peak_used[POOL_CUDA] > 0,
+				.cuda = u->peak_used[POOL_CUDA] > 0 || u->gpu_bytes,
+				.part = u->gpu_part,
+				.uuid = u->gpu_bytes ? u->gpu_uuid : NULL,
 			};
-			if (u->device < DEV_NONE)
+			/* Not all that the job could have used. */
+			bool unused = u->gpu_bytes && !u->peak_used[POOL_CUDA] &&
+				      !u->peak_total[POOL_TORCH] && !u->context_refused;
+			if (u->device < DEV_NONE && !unused)
 				fn(arg, &d);
 		}
 	}

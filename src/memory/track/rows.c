@@ -116,6 +116,16 @@ const char *rows_pool_text(const struct block *b)
 	return texts[b->pool];
 }
 
+/* With what the driver's own pools keep beside the blocks that were cut from them. */
+static void put_cuda_total(struct row *row, const struct usage *u)
+{
+	uint64_t pools = u->total[POOL_CUDA], cut = u->async_bytes;
+
+	if (pools)
+		row_attr_number(row, ATTR_TOTAL,
+				u->used[POOL_CUDA] + (pools > cut ? pools - cut : 0));
+}
+
 /*
  * Identity and sums. A block whose time is made up has no sums, and neither has one that is freed
  * outside the window: the sums would count blocks that have no row.
@@ -148,7 +158,9 @@ static void put_block(struct proc *p, struct row *row, const struct block *b, ui
 		row_attr_number(row, ATTR_TOTAL, u->used[block_sum(b)]);
 	} else {
 		row_attr_number(row, ATTR_USED, u->used[b->pool]);
-		if (b->pool != POOL_HAL && b->pool != POOL_CUDA)
+		if (b->pool == POOL_CUDA)
+			put_cuda_total(row, u);
+		else if (b->pool != POOL_HAL)
 			row_attr_number(row, ATTR_TOTAL, u->total[b->pool]);
 		rows_put_device(u, row, time_ns);
 	}
@@ -197,6 +209,7 @@ static void put_mapping_type(struct row *row, const struct block *b)
 	static const char *const of_cuda[ALLOC_KIND_END] = {
 		[ALLOC_PLAIN] = "alloc", [ALLOC_CREATE] = "create",   [ALLOC_PINNED] = "host",
 		[ALLOC_ASYNC] = "async", [ALLOC_MANAGED] = "managed", [ALLOC_ARRAY] = "array",
+		[ALLOC_GRAPH] = "graph",
 	};
 
 	if (b->pool == POOL_CUDA) {

@@ -140,6 +140,8 @@ struct track_device {
 	uint32_t device;
 	uint64_t used_bytes;
 	bool cuda; /* of NVIDIA: the number is as its own libraries count */
+	bool part; /* of a device (MIG) */
+	const uint8_t *uuid; /* 16 bytes, which say which one it is; NULL: the number does */
 };
 void track_devices(const struct track *t, void (*fn)(void *arg, const struct track_device *d),
 		   void *arg);

@@ -59,10 +59,14 @@ struct usage {
 	uint64_t peak_ns[NMAPS]; /* when that was */
 	uint64_t peak_total[NMAPS];
 	uint64_t own_bytes; /* of the driver's blocks, in whole pages */
+	uint64_t async_bytes; /* of blocks that were cut from pools of CUDA's driver */
 	uint64_t gpu_bytes; /* memory of the device, as CUDA says; 0: not known */
+	uint8_t gpu_uuid[16]; /* of the device, or of its part (MIG) */
+	bool gpu_part;
 	struct rec_device memory; /* the newest sample; its size is 0 before the first */
 	uint64_t oom_shown_ns; /* when the framework itself took the snapshot of a refusal */
 	bool oom_waits; /* memory was refused, and there was no sample to show with it */
+	bool context_refused; /* CUDA could not make a context there */
 };
 
 /* What is owed at an address; see memory/track/reorder.c. */
@@ -388,7 +392,8 @@ static inline bool block_is_memory(const struct block *b)
 /* The map that a block is in, by its address or what stands for it. */
 static inline unsigned block_map(uint8_t pool, uint8_t kind)
 {
-	if (pool == POOL_CUDA && (kind == ALLOC_CREATE || kind == ALLOC_ARRAY))
+	if (pool == POOL_CUDA &&
+	    (kind == ALLOC_CREATE || kind == ALLOC_ARRAY || kind == ALLOC_GRAPH))
 		return MAP_HANDLES;
 	return kind == ALLOC_PINNED ? MAP_PINNED : pool;
 }

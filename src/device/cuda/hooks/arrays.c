@@ -23,15 +23,24 @@ static uint64_t one_at_least(uint64_t n)
 	return n ? n : 1;
 }
 
+static uint64_t times(uint64_t a, uint64_t b)
+{
+	uint64_t product;
+
+	return __builtin_mul_overflow(a, b, &product) ? UINT64_MAX : product;
+}
+
 static uint64_t bytes_of(const struct cu_array3d_desc *d, unsigned int levels)
 {
 	uint64_t sum = 0, element = element_bytes(d->format, d->channels);
 
 	if (d->flags & (CU_ARRAY_SPARSE | CU_ARRAY_DEFERRED))
 		return 0; /* memory comes later, by cuMemMapArrayAsync() */
-	for (unsigned int i = 0; i < levels && i < 32; i++)
-		sum += one_at_least(d->width >> i) * one_at_least(d->height >> i) *
-		       one_at_least(d->depth >> i) * element;
+	for (unsigned int i = 0; i < levels && i < 32; i++) {
+		uint64_t layer = times(one_at_least(d->width >> i), one_at_least(d->height >> i));
+		uint64_t bytes = times(times(layer, one_at_least(d->depth >> i)), element);
+		sum = sum > UINT64_MAX - bytes ? UINT64_MAX : sum + bytes;
+	}
 	return sum;
 }
 

@@ -67,7 +67,15 @@
 	X(capture_to_graph,                                                                        \
 	  (cu_stream stream, void *graph, const void *nodes, const void *edges, size_t n,          \
 	   int mode),                                                                              \
-	  stream, graph, nodes, edges, n, mode)
+	  stream, graph, nodes, edges, n, mode)                                                    \
+	X(graph_add_alloc,                                                                         \
+	  (void **out, void *graph, const void *after, size_t n, struct cu_graph_alloc *params),   \
+	  out, graph, after, n, params)                                                            \
+	X(graph_add_node,                                                                          \
+	  (void **out, void *graph, const void *a, const void *b, const void *c, const void *d),   \
+	  out, graph, a, b, c, d)                                                                  \
+	X(graph_launch, (void *exec, cu_stream stream), exec, stream)                              \
+	X(graph_trim, (cu_device device), device)
 
 /* X(call, number among those of the call, exported name) */
 #define CUDA_NAMES(X)                                                                              \
@@ -81,8 +89,14 @@
 	X(primary_reset, 0, cuDevicePrimaryCtxReset)                                               \
 	X(primary_reset, 1, cuDevicePrimaryCtxReset_v2)                                            \
 	X(primary_retain, 0, cuDevicePrimaryCtxRetain)                                             \
+	X(graph_trim, 0, cuDeviceGraphMemTrim)                                                     \
 	X(get_proc, 0, cuGetProcAddress)                                                           \
 	X(get_proc2, 0, cuGetProcAddress_v2)                                                       \
+	X(graph_add_alloc, 0, cuGraphAddMemAllocNode)                                              \
+	X(graph_add_node, 0, cuGraphAddNode)                                                       \
+	X(graph_add_node, 1, cuGraphAddNode_v2)                                                    \
+	X(graph_launch, 0, cuGraphLaunch)                                                          \
+	X(graph_launch, 1, cuGraphLaunch_ptsz)                                                     \
 	X(init, 0, cuInit)                                                                         \
 	X(address_free, 0, cuMemAddressFree)                                                       \
 	X(address_reserve, 0, cuMemAddressReserve)                                                 \

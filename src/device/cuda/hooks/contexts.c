@@ -3,7 +3,7 @@
  * Contexts: in which one a thread allocates, on which device it is, and when it ends with all that
  * was allocated in it. They are met at their first allocation; nobody has to see them being made.
  *
- *	table[i]	handle, 0: free or ended; number i + 1, which is never used twice
+ *	table[i]	handle, 0: free or ended; its number, which is never used twice
  *
  * Two threads that meet a context at once may give it two numbers; both end with it.
  */
@@ -12,17 +12,21 @@
 #include <errno.h>
 #include <stdatomic.h>
 
-#define MAX_CONTEXTS 255u
+#define MAX_CONTEXTS 255u /* at once */
+#define MAX_NUMBER 65535u /* of a context, in records */
 #define MAX_POOLS 64u
 #define MAX_PRIMARY 64u
 
+#define CLAIMED 1u /* no handle of the driver: an entry that is being filled in */
+
 struct known {
 	_Atomic uint64_t handle;
-	_Atomic uint32_t device;
+	_Atomic uint32_t device, number;
 };
 
 static struct known table[MAX_CONTEXTS];
-static _Atomic uint32_t ncontexts;
+static _Atomic uint32_t ncontexts; /* entries that were ever used */
+static _Atomic uint32_t numbered; /* contexts that were ever met */
 static _Atomic uint32_t ended; /* how many times one has: what threads remember is old */
 static _Atomic uint64_t primary[MAX_PRIMARY]; /* by the job's number of the device */
 
@@ -66,18 +70,37 @@ static cu_device device_of_context(cu_context ctx)
 	return device;
 }
 
+/* That of a context which has ended, or a new one; NULL: there is no room. */
+static struct known *claim_entry(void)
+{
+	uint32_t n = count_known();
+
+	for (uint32_t i = 0; i < n; i++) {
+		uint64_t none = 0;
+		if (atomic_compare_exchange_strong(&table[i].handle, &none, CLAIMED))
+			return &table[i];
+	}
+	n = n < MAX_CONTEXTS ? atomic_fetch_add(&ncontexts, 1) : n;
+	if (n >= MAX_CONTEXTS)
+		return NULL;
+	uint64_t none = 0; /* unless another thread has been quicker */
+	return atomic_compare_exchange_strong(&table[n].handle, &none, CLAIMED) ? &table[n] : NULL;
+}
+
 static struct place add_context(cu_context ctx, const void *caller)
 {
 	struct place at = {device_number(device_of_context(ctx)), 0};
-	uint32_t i = atomic_load(&ncontexts) < MAX_CONTEXTS ? atomic_fetch_add(&ncontexts, 1)
-							    : MAX_CONTEXTS;
+	uint32_t number = atomic_load(&numbered) < MAX_NUMBER ? atomic_fetch_add(&numbered, 1) + 1
+							      : MAX_NUMBER + 1;
+	struct known *k = number <= MAX_NUMBER ? claim_entry() : NULL;
 
 	devices_report(CU_SUCCESS);
-	if (i >= MAX_CONTEXTS)
+	if (!k)
 		return at;
-	at.context = (uint16_t)(i + 1);
-	atomic_store(&table[i].device, at.device);
-	atomic_store(&table[i].handle, (uint64_t)ctx);
+	at.context = (uint16_t)number;
+	atomic_store(&k->device, at.device);
+	atomic_store(&k->number, number);
+	atomic_store(&k->handle, (uint64_t)ctx);
 	struct collect_context c = {
 		.handle = (uint64_t)ctx,
 		.context = at.context,
@@ -96,7 +119,7 @@ static struct place place_of(cu_context ctx, const void *caller)
 	for (uint32_t i = 0; i < n; i++)
 		if (atomic_load_explicit(&table[i].handle, memory_order_relaxed) == (uint64_t)ctx)
 			return (struct place){(uint16_t)atomic_load(&table[i].device),
-					      (uint16_t)(i + 1)};
+					      (uint16_t)atomic_load(&table[i].number)};
 	return add_context(ctx, caller);
 }
 
@@ -141,7 +164,7 @@ static void end_contexts(struct collect_pending p, uint64_t handle, bool happene
 			continue;
 		struct collect_context c = {
 			.handle = handle,
-			.context = (uint16_t)(i + 1),
+			.context = (uint16_t)atomic_load(&table[i].number),
 			.device = (uint16_t)atomic_load(&table[i].device),
 			.op = CONTEXT_END,
 			.flags = is_primary(handle) ? CONTEXT_PRIMARY : 0,
@@ -168,11 +191,12 @@ int hook_ctx_destroy(ctx_destroy_fn real, const void *caller, cu_context ctx)
 int hook_primary_retain(primary_retain_fn real, const void *caller, cu_context *out,
 			cu_device device)
 {
-	(void)caller;
 	INSIDE(real, out, device);
 	int r = real(out, device);
 	if (r == CU_SUCCESS && out && (unsigned)device < MAX_PRIMARY)
 		atomic_store(&primary[device], (uint64_t)*out);
+	else if (r != CU_SUCCESS && r != CU_NOT_INITIALIZED && r != CU_INVALID_DEVICE)
+		devices_report_refused(device, r, caller);
 	hook_leave();
 	return r;
 }

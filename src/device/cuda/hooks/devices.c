@@ -4,6 +4,7 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <link.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +13,7 @@
 #define MAX_DEVICES 64
 
 struct driver driver;
+static _Atomic bool initialised; /* by a call that came to us */
 
 /* The newest name first; a driver that has none of them is not asked. */
 static const struct {
@@ -35,6 +37,8 @@ static const struct {
 	{&driver.device_get_pool, {"cuDeviceGetMemPool"}},
 	{&driver.pool_get_attribute, {"cuMemPoolGetAttribute"}},
 	{&driver.driver_get_version, {"cuDriverGetVersion"}},
+	{&driver.graph_get_attribute, {"cuDeviceGetGraphMemAttribute"}},
+	{&driver.graph_node_get_type, {"cuGraphNodeGetType"}},
 };
 
 /* Threads that race here find the same. */
@@ -162,12 +166,57 @@ void devices_report(int error)
 	errno = saved;
 }
 
+/* Most often because others have taken the memory, or the device for themselves (nvidia-smi -c). */
+void devices_report_refused(cu_device device, int error, const void *caller)
+{
+	struct collect_block b = {
+		.device = device_number(device), .pool = POOL_CUDA, .kind = ALLOC_CONTEXT};
+	struct rec_gpu r = {.error = (uint32_t)error};
+	int saved = errno;
+
+	devices_report(CU_SUCCESS);
+	b.module = collect_library(caller);
+	report_device(&r, device);
+	if (error == CU_OUT_OF_MEMORY && b.device != DEV_NONE)
+		collect_driver_oom(&b, OOM_UNKNOWN, caller);
+	errno = saved;
+}
+
+/* Of all namespaces of dlmopen(), which glibc lists since 2.35. */
+static bool is_driver_loaded(void)
+{
+	struct listed {
+		struct r_debug debug;
+		const struct listed *next;
+	};
+	const struct listed *all = (const void *)&_r_debug;
+
+	for (; all; all = all->debug.r_version > 1 ? all->next : NULL)
+		for (const struct link_map *o = all->debug.r_map; o; o = o->l_next) {
+			const char *slash = o->l_name ? strrchr(o->l_name, '/') : NULL;
+
+			if (slash && !strncmp(slash + 1, "libcuda.so", strlen("libcuda.so")))
+				return true;
+		}
+	return false;
+}
+
+/* Nobody has asked for a function of a driver that is there: it was not used, or bound in a way that
+ * leaves preloaded libraries out. */
+__attribute__((destructor)) static void report_unseen(void)
+{
+	struct rec_gpu r = {.device = DEV_NONE, .index = DEV_NONE, .flags = GPU_UNSEEN};
+
+	if (!atomic_load(&initialised) && is_driver_loaded())
+		collect_gpu(&r, NULL, getenv(VISIBLE));
+}
+
+/* Open to calls inside of it: the driver brings in tools, which may allocate. */
 int hook_init(init_fn real, const void *caller, unsigned int flags)
 {
 	(void)caller;
-	INSIDE(real, flags);
+	atomic_store_explicit(&initialised, true, memory_order_relaxed);
 	int r = real(flags);
 	devices_report(r);
-	hook_leave();
 	return r;
 }

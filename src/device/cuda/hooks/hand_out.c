@@ -155,14 +155,15 @@ static void *stand_in(enum cuda_call call, void *real)
 
 /* --- names --- */
 
-/* Without _v2, _ptsz and the like. */
+/* Without _v2, _ptsz and the like. What is called _v3 has parameters that nobody knows here. */
 static size_t base_length(const char *name)
 {
 	size_t n = strlen(name);
 
 	if (n > 5 && (!strcmp(name + n - 5, "_ptsz") || !strcmp(name + n - 5, "_ptds")))
 		n -= 5;
-	if (n > 3 && name[n - 3] == '_' && name[n - 2] == 'v')
+	if (n > 3 && name[n - 3] == '_' && name[n - 2] == 'v' &&
+	    (name[n - 1] == '1' || name[n - 1] == '2'))
 		n -= 3;
 	return n;
 }
@@ -189,13 +190,12 @@ void *hand_out(const char *name, void *real)
 	return export < 0 || !real ? real : stand_in(exports[export].call, real);
 }
 
-/* What cuGetProcAddress() has given for this version. */
+/* What cuGetProcAddress() has given for this version; the name is one of ours. */
 static void replace(const char *name, void **out, int version)
 {
-	int old_form = 0,
-	    call = name && name[0] == 'c' && name[1] == 'u' ? call_of(name, &old_form) : -1;
+	int old_form = 0, call = call_of(name, &old_form);
 
-	if (call < 0 || !out || !*out || (old_form && version < CU_VERSION_64_BIT))
+	if (!*out || (old_form && version < CU_VERSION_64_BIT))
 		return;
 	if (call == CALL_get_proc || call == CALL_get_proc2)
 		call = version >= CU_VERSION_PROC_ADDRESS_2 || strstr(name, "_v2") ? CALL_get_proc2
@@ -203,24 +203,45 @@ static void replace(const char *name, void **out, int version)
 	*out = stand_in((enum cuda_call)call, *out);
 }
 
+static bool is_ours(const char *name)
+{
+	int versions;
+
+	return name && name[0] == 'c' && name[1] == 'u' && call_of(name, &versions) >= 0;
+}
+
+/*
+ * A program that was built with a newer CUDA than we know asks for that version, and may get functions
+ * with other parameters. Those that the newest known version does not have are not ours.
+ */
 int hook_get_proc(get_proc_fn real, const void *caller, const char *name, void **out, int version,
 		  uint64_t flags)
 {
 	int r = real(name, out, version, flags);
+	void *known = NULL;
 
 	(void)caller;
-	if (r == CU_SUCCESS)
-		replace(name, out, version);
+	if (r != CU_SUCCESS || !out || !is_ours(name))
+		return r;
+	if (version > CU_VERSION_KNOWN &&
+	    (real(name, &known, CU_VERSION_KNOWN, flags) != CU_SUCCESS || known != *out))
+		return r;
+	replace(name, out, version);
 	return r;
 }
 
 int hook_get_proc2(get_proc2_fn real, const void *caller, const char *name, void **out, int version,
 		   uint64_t flags, void *status)
 {
-	int r = real(name, out, version, flags, status);
+	int r = real(name, out, version, flags, status), other = 0;
+	void *known = NULL;
 
 	(void)caller;
-	if (r == CU_SUCCESS)
-		replace(name, out, version);
+	if (r != CU_SUCCESS || !out || !is_ours(name))
+		return r;
+	if (version > CU_VERSION_KNOWN &&
+	    (real(name, &known, CU_VERSION_KNOWN, flags, &other) != CU_SUCCESS || known != *out))
+		return r;
+	replace(name, out, version);
 	return r;
 }

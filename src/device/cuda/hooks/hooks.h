@@ -8,8 +8,8 @@
  *	linked against libcuda.so.1                       hand_out.c exports the names
  *
  * The files: dlsym.c comes before the C library's; hand_out.c has our functions and whose they stand
- * for; memory.c, vmm.c and arrays.c report; contexts.c and devices.c know where a block is. CUPTI is not used, so no
- * profiler is in the way.
+ * for; memory.c, vmm.c, arrays.c and graphs.c report; contexts.c and devices.c know where a block is.
+ * CUPTI is not used, so no profiler is in the way.
  *
  * A call inside a call is not reported: another library that interposes the driver may call it
  * through us once more.
@@ -56,6 +56,8 @@ struct driver {
 	int (*device_get_pool)(cu_pool *out, cu_device device);
 	int (*pool_get_attribute)(cu_pool pool, int attribute, void *out);
 	int (*driver_get_version)(int *out);
+	int (*graph_get_attribute)(cu_device device, int attribute, void *out);
+	int (*graph_node_get_type)(void *node, int *out);
 };
 extern struct driver driver;
 
@@ -65,6 +67,8 @@ void driver_find(void *real);
 uint16_t device_number(cu_device device);
 /* Says which devices there are, once in a process. */
 void devices_report(int error);
+/* No context could be made there. */
+void devices_report_refused(cu_device device, int error, const void *caller);
 
 /* --- contexts.c --- */
 
@@ -74,6 +78,13 @@ struct place {
 /* Of a block that the calling thread has just got; stream: in whose order, NULL: none. */
 struct place place_now(cu_stream stream, const void *caller);
 uint16_t device_of_pool(cu_pool pool, uint16_t otherwise);
+
+/* --- graphs.c --- */
+
+/* A graph allocates there. */
+void graphs_note(cu_device device);
+/* Is what is allocated in the order of this stream memory of a graph? */
+bool graphs_capture(cu_stream stream);
 
 /* --- one hook at a time --- */
 

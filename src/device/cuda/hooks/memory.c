@@ -83,8 +83,10 @@ int hook_mem_alloc_pitch(mem_alloc_pitch_fn real, const void *caller, cu_address
 {
 	INSIDE(real, out, pitch, width, height, element);
 	int r = real(out, pitch, width, height, element);
-	report_plain(r, ALLOC_PLAIN, r == CU_SUCCESS ? *out : 0,
-		     (r == CU_SUCCESS ? *pitch : width) * height, caller);
+	size_t bytes;
+	if (__builtin_mul_overflow(r == CU_SUCCESS ? *pitch : width, height, &bytes))
+		bytes = SIZE_MAX; /* of a request that was refused */
+	report_plain(r, ALLOC_PLAIN, r == CU_SUCCESS ? *out : 0, bytes, caller);
 	hook_leave();
 	return r;
 }
@@ -216,34 +218,6 @@ static void sample_default_pool(cu_device device)
 		sample_pool(pool, device_number(device));
 }
 
-/* What is allocated while a stream is captured is memory of a graph: there is none yet. The question
- * takes half a microsecond: it is asked in programs that have captured something. */
-static _Atomic bool captures;
-
-int hook_begin_capture(begin_capture_fn real, const void *caller, cu_stream stream, int mode)
-{
-	(void)caller;
-	atomic_store_explicit(&captures, true, memory_order_relaxed);
-	return real(stream, mode); /* the first version has no mode, and does not look at it */
-}
-
-int hook_capture_to_graph(capture_to_graph_fn real, const void *caller, cu_stream stream,
-			  void *graph, const void *nodes, const void *edges, size_t n, int mode)
-{
-	(void)caller;
-	atomic_store_explicit(&captures, true, memory_order_relaxed);
-	return real(stream, graph, nodes, edges, n, mode);
-}
-
-static bool is_captured(cu_stream stream)
-{
-	int state = 0;
-
-	return atomic_load_explicit(&captures, memory_order_relaxed) &&
-	       driver.stream_is_capturing &&
-	       driver.stream_is_capturing(stream, &state) == CU_SUCCESS && state;
-}
-
 int hook_mem_alloc_async(mem_alloc_async_fn real, const void *caller, cu_address *out, size_t bytes,
 			 cu_stream stream)
 {
@@ -252,7 +226,7 @@ int hook_mem_alloc_async(mem_alloc_async_fn real, const void *caller, cu_address
 	struct collect_block b = {
 		.addr = r == CU_SUCCESS ? *out : 0, .size_bytes = bytes, .kind = ALLOC_ASYNC};
 	cu_device device;
-	if (!is_captured(stream)) {
+	if (!graphs_capture(stream)) {
 		report_block(r, &b, stream, caller);
 		if (is_sample_due() && driver.ctx_get_device &&
 		    driver.ctx_get_device(&device) == CU_SUCCESS)
@@ -270,7 +244,7 @@ int hook_mem_alloc_pool(mem_alloc_pool_fn real, const void *caller, cu_address *
 	struct collect_block b = {
 		.addr = r == CU_SUCCESS ? *out : 0, .size_bytes = bytes, .kind = ALLOC_ASYNC};
 	collect_see_driver();
-	if (collect_wants_driver() && !is_captured(stream)) {
+	if (collect_wants_driver() && !graphs_capture(stream)) {
 		struct place at = place_now(stream, caller);
 		b.pool = POOL_CUDA;
 		b.device = device_of_pool(pool, at.device);

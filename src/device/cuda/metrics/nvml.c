@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <stdbool.h>
+#include <stdio.h>
 
 #define LIBRARY "libnvidia-ml.so.1"
 
@@ -23,6 +24,7 @@ static int find_calls(struct nvml *n, struct err *err)
 		 true},
 		{"nvmlDeviceGetName", NULL, (void **)&n->name, false},
 		{"nvmlDeviceGetUUID", NULL, (void **)&n->uuid, false},
+		{"nvmlDeviceGetHandleByUUID", NULL, (void **)&n->handle_of, false},
 		{"nvmlDeviceGetMinorNumber", NULL, (void **)&n->minor, false},
 		{"nvmlDeviceGetUtilizationRates", NULL, (void **)&n->utilization, false},
 		{"nvmlDeviceGetMemoryInfo", NULL, (void **)&n->memory, false},
@@ -105,12 +107,38 @@ static nvml_result read_memory(const struct nvml *n, nvml_device device, struct 
 	return n->memory(device, out);
 }
 
-int cuda_memory_read(const struct nvml *n, unsigned index, struct cuda_memory *out, struct err *err)
+/* "GPU-8-4-4-4-12" digits. */
+static void write_uuid(const struct cuda_gpu_name *which, char out[48])
 {
+	static const uint8_t breaks[16] = {[4] = 1, [6] = 1, [8] = 1, [10] = 1};
+	int at = snprintf(out, 48, "%s-", which->part ? "MIG" : "GPU");
+
+	for (unsigned i = 0; i < 16; i++)
+		at += snprintf(out + at, (size_t)(48 - at), "%s%02x", breaks[i] ? "-" : "",
+			       which->uuid[i]);
+}
+
+static nvml_result find_device(const struct nvml *n, const struct cuda_gpu_name *which,
+			       nvml_device *out)
+{
+	char uuid[48];
+
+	if (which->uuid && n->handle_of) {
+		write_uuid(which, uuid);
+		if (n->handle_of(uuid, out) == NVML_SUCCESS)
+			return NVML_SUCCESS;
+	}
+	return n->handle(which->index, out);
+}
+
+int cuda_memory_read(const struct nvml *n, const struct cuda_gpu_name *which,
+		     struct cuda_memory *out, struct err *err)
+{
+	unsigned index = which->index;
 	struct nvml_memory m;
 	nvml_device device;
 
-	nvml_result r = n->handle(index, &device);
+	nvml_result r = find_device(n, which, &device);
 	if (r != NVML_SUCCESS)
 		return err_set(err, -ENODEV, "NVML has no GPU %u: %s", index, nvml_words(n, r));
 	if (!n->memory)

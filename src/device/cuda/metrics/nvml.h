@@ -20,6 +20,7 @@ struct nvml {
 	/* NULL where the driver does not have them: */
 	nvml_result (*name)(nvml_device d, char *out, unsigned int size);
 	nvml_result (*uuid)(nvml_device d, char *out, unsigned int size);
+	nvml_result (*handle_of)(const char *uuid, nvml_device *out);
 	nvml_result (*minor)(nvml_device d, unsigned int *out);
 	nvml_result (*utilization)(nvml_device d, struct nvml_utilization *out);
 	nvml_result (*memory)(nvml_device d, struct nvml_memory *out);
@@ -60,8 +61,15 @@ struct cuda_memory {
 	struct device_processes processes; /* to be released */
 };
 
-/* index: as NVML counts, in the order of the bus. Negative errno, *out untouched. */
-int cuda_memory_read(const struct nvml *n, unsigned index, struct cuda_memory *out,
-		     struct err *err);
+/* Which one: NVML counts in the order of the bus; a job may count in another. */
+struct cuda_gpu_name {
+	unsigned index;
+	bool part; /* of a GPU (MIG) */
+	const uint8_t *uuid; /* 16 bytes, as CUDA has them; NULL: the index says it */
+};
+
+/* Negative errno, *out untouched. */
+int cuda_memory_read(const struct nvml *n, const struct cuda_gpu_name *which,
+		     struct cuda_memory *out, struct err *err);
 
 #endif

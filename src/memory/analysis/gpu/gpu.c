@@ -2,12 +2,14 @@
 #include "memory/analysis/gpu/gpu.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/mem.h"
 #include "memory/analysis/common/analysis.h"
 #include "memory/analysis/common/blocks.h"
 #include "memory/analysis/common/fields.h"
 #include "memory/analysis/common/memory_words.h"
+#include "memory/analysis/common/total.h"
 #include "wire/record.h"
 
 #define OWNER "CUDA@"
@@ -20,6 +22,7 @@ void gpu_use_release(struct gpu_use *g)
 	free(g->askers);
 	free(g->pools);
 	free(g->totals);
+	free(g->waiting);
 	*g = (struct gpu_use){0};
 }
 
@@ -66,35 +69,72 @@ static struct gpu_asker *asker_of(struct gpu_use *g, const struct row *row)
 	return &g->askers[g->naskers - 1];
 }
 
-static void count_block(struct gpu_use *g, const struct row *row)
+static void apply_change(struct gpu_use *g, const struct gpu_change *c)
 {
-	struct gpu_total *t = total_of(g, row->device);
-	struct gpu_asker *a = asker_of(g, row);
-	uint64_t size = 0;
+	struct gpu_total *t = &g->totals[c->total];
+	struct gpu_asker *a = c->asker == UINT32_MAX ? NULL : &g->askers[c->asker];
 
-	if (!row_number(row, ATTR_SIZE, &size) || row->device == DEV_HOST)
-		return;
-	if (row->event == ROW_FREE) {
-		t->bytes -= size < t->bytes ? size : t->bytes;
+	if (c->freed) {
+		t->bytes -= c->bytes < t->bytes ? c->bytes : t->bytes;
 		if (a && a->blocks) {
-			a->bytes -= size < a->bytes ? size : a->bytes;
+			a->bytes -= c->bytes < a->bytes ? c->bytes : a->bytes;
 			a->blocks--;
 		}
 		return;
 	}
-	t->bytes += size;
+	t->bytes += c->bytes;
 	if (a) {
-		a->bytes += size;
+		a->bytes += c->bytes;
 		a->blocks++;
 	}
 	if (t->bytes <= t->peak_bytes)
 		return;
 	t->peak_bytes = t->bytes;
 	for (size_t i = 0; i < g->naskers; i++)
-		if (g->askers[i].device == row->device) {
+		if (g->askers[i].device == t->device) {
 			g->askers[i].peak_bytes = g->askers[i].bytes;
 			g->askers[i].peak_blocks = g->askers[i].blocks;
 		}
+}
+
+/* Of one moment, what is freed goes first: blocks of two processes do not follow each other. */
+static int older_first(const void *pa, const void *pb)
+{
+	const struct gpu_change *a = pa, *b = pb;
+
+	return ORDER(a->time_ns, b->time_ns) ?: ORDER(b->freed, a->freed);
+}
+
+static void apply_oldest(struct gpu_use *g, size_t n)
+{
+	if (g->unsorted)
+		SORT(g->waiting, g->nwaiting, older_first);
+	g->unsorted = false;
+	for (size_t i = 0; i < n; i++)
+		apply_change(g, &g->waiting[i]);
+	g->nwaiting -= n;
+	if (g->nwaiting)
+		memmove(g->waiting, g->waiting + n, g->nwaiting * sizeof(*g->waiting));
+}
+
+void gpu_use_settle(struct gpu_use *g)
+{
+	apply_oldest(g, g->nwaiting);
+}
+
+static void count_block(struct gpu_use *g, const struct row *row)
+{
+	struct gpu_change c = {.time_ns = row->time_ns, .freed = row->event == ROW_FREE};
+
+	if (!row_number(row, ATTR_SIZE, &c.bytes) || row->device == DEV_HOST)
+		return;
+	const struct gpu_asker *a = asker_of(g, row);
+	c.total = (uint32_t)(total_of(g, row->device) - g->totals);
+	c.asker = a ? (uint32_t)(a - g->askers) : UINT32_MAX;
+	if (g->nwaiting == TOTAL_WINDOW)
+		apply_oldest(g, TOTAL_WINDOW / 2);
+	g->unsorted |= g->nwaiting && c.time_ns <= g->waiting[g->nwaiting - 1].time_ns;
+	LIST_ADD(g->waiting, g->nwaiting, g->cap_waiting, c);
 }
 
 static bool name_is(const struct row *row, const char *name)

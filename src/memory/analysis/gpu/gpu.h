@@ -37,8 +37,18 @@ struct gpu_total {
 	uint64_t memory; /* of the device; 0: not known */
 };
 
+/* A block that came or went. Rows of several processes are not in order of time: see total.h. */
+struct gpu_change {
+	uint64_t time_ns, bytes;
+	uint32_t total, asker; /* indices; asker UINT32_MAX: nobody knows */
+	bool freed;
+};
+
 /* Zero-initialise. */
 struct gpu_use {
+	struct gpu_change *waiting;
+	size_t nwaiting, cap_waiting;
+	bool unsorted;
 	struct gpu_asker *askers;
 	size_t naskers, cap_askers;
 	struct gpu_pool *pools;
@@ -50,6 +60,8 @@ struct gpu_use {
 
 void gpu_use_release(struct gpu_use *g);
 void gpu_use_row(struct gpu_use *g, const struct row *row);
+/* Before anything is asked. */
+void gpu_use_settle(struct gpu_use *g);
 
 /* " torch has 8.30 GiB of that, NCCL 1.20 GiB": at the peak of the device. Nothing, if nobody knows. */
 void gpu_use_describe_askers(const struct gpu_use *g, uint32_t device, struct buf *out);

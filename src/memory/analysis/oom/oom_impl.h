@@ -133,6 +133,7 @@ struct oom_answer {
 
 struct oom_answer oom_answer(const struct oom *o, const struct oom_incident *i);
 bool oom_is_cuda(const struct oom_incident *i); /* torch on CUDA */
+bool oom_is_context(const struct oom_incident *i); /* CUDA's own beginnings on a device */
 const char *oom_verdict_name(enum oom_verdict v);
 /* Sentences: the numbers behind the verdict, and what to do next. */
 void oom_reason(const struct oom *o, const struct oom_incident *i, const struct oom_answer *a,

@@ -44,7 +44,11 @@ static void describe_first(const struct view *g, struct buf *t)
 		return;
 	const struct oom_incident *inc = g->o->incidents[i];
 	struct oom_answer a = oom_answer(g->o, inc);
-	add_text(t, " Process {} asked for {}", NUMBER(inc->process->pid), BYTES(inc->requested));
+	add_text(t, " Process {} asked for ", NUMBER(inc->process->pid));
+	if (oom_is_context(inc))
+		add_text(t, "a CUDA context");
+	else
+		add_text(t, "{}", BYTES(inc->requested));
 	if (inc->stack)
 		add_text(t, " in {}", WHERE(oom_stacks(g->o), inc->stack));
 	if (inc->step)
@@ -137,7 +141,9 @@ static void print_request(const struct view *g, const struct oom_incident *i, si
 	struct buf t = {0};
 
 	add_text(&t, "{}. Process {} asked ", NUMBER(number), NUMBER(i->process->pid));
-	if (i->device == DEV_HOST)
+	if (oom_is_context(i))
+		add_text(&t, "device {} for a context", DEVICE(i->device));
+	else if (i->device == DEV_HOST)
 		add_text(&t, "for {} of host memory", BYTES(i->requested));
 	else
 		add_text(&t, "device {} for {}", DEVICE(i->device), BYTES(i->requested));

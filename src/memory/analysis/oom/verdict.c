@@ -2,6 +2,8 @@
 /* Which of the five it was, and the sentences that say so. */
 #include "memory/analysis/oom/oom_impl.h"
 
+#include <string.h>
+
 #include "memory/analysis/common/memory_words.h"
 #include "wire/record.h"
 
@@ -56,6 +58,11 @@ static bool is_held_by_others(const struct oom_incident *i, const struct oom_ans
 	       oom_sum(i->others_bytes, a->has_free ? a->free_bytes : 0) >= i->requested;
 }
 
+bool oom_is_context(const struct oom_incident *i)
+{
+	return !strcmp(i->function, "cuDevicePrimaryCtxRetain");
+}
+
 struct oom_answer oom_answer(const struct oom *o, const struct oom_incident *i)
 {
 	uint64_t total = hmap_get(&o->totals, i->device);
@@ -82,6 +89,11 @@ struct oom_answer oom_answer(const struct oom *o, const struct oom_incident *i)
 		a.verdict = oom_host_is_oversized(i) ? OOM_OVERSIZED
 			    : is_leak(i, &a)	     ? OOM_LEAK
 						     : OOM_EXHAUSTION;
+		return a;
+	}
+	if (oom_is_context(i)) { /* how much it needs, the driver does not say */
+		if (is_held_by_others(i, &a))
+			a.verdict = OOM_OTHER_PROCESS;
 		return a;
 	}
 	a.pool = find_shattered_pool(i);
@@ -169,9 +181,32 @@ static void reason_exhaustion(const struct oom_incident *i, const struct oom_ans
 	add_text(out, "; {} more were asked for.", BYTES(i->requested));
 }
 
+/* Its first megabytes: code, stacks of threads, the driver's own tables. */
+static void reason_context(const struct oom_incident *i, const struct oom_answer *a,
+			   struct buf *out)
+{
+	if (!i->has_others) {
+		add_text(out,
+			 "a context takes some hundred MiB, and device {} had not that much free. "
+			 "What "
+			 "others hold is not known.",
+			 DEVICE(i->device));
+		return;
+	}
+	add_text(out, "a context takes some hundred MiB, and other processes hold {}",
+		 BYTES(i->others_bytes));
+	if (a->has_total)
+		add_text(out, " of the {}", BYTES(a->total_bytes));
+	add_text(out, " of device {}.", DEVICE(i->device));
+}
+
 void oom_reason(const struct oom *o, const struct oom_incident *i, const struct oom_answer *a,
 		struct buf *out)
 {
+	if (oom_is_context(i)) {
+		reason_context(i, a, out);
+		return;
+	}
 	if (i->device == DEV_HOST && a->verdict != OOM_LEAK) {
 		oom_host_reason(o, i, out);
 		return;
@@ -230,6 +265,12 @@ void oom_advice(const struct oom *o, const struct oom_incident *i, const struct 
 {
 	enum row_type pool = a->pool ? a->pool->type : TYPE_END;
 
+	if (oom_is_context(i)) {
+		add_text(out,
+			 "See who has the device with `nvidia-smi`, and wait for it, stop it, or "
+			 "take another device (CUDA_VISIBLE_DEVICES).");
+		return;
+	}
 	if (i->device == DEV_HOST && a->verdict != OOM_LEAK) {
 		oom_host_advice(o, i, out);
 		return;

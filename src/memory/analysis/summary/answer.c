@@ -319,8 +319,11 @@ static void describe_ooms(const struct summary *s, const struct summary_counts *
 		add_text(out, " Memory was refused once, ");
 	else
 		add_text(out, " Memory was refused {}, first ", COUNT_OF(c->ooms, "time"));
-	add_text(out, "{} after the start, when {} were asked of ",
-		 DURATION(first->time_ns - s->first_ns), BYTES(first->requested_bytes));
+	add_text(out, "{} after the start, when ", DURATION(first->time_ns - s->first_ns));
+	if (first->requested_bytes)
+		add_text(out, "{} were asked of ", BYTES(first->requested_bytes));
+	else
+		add_text(out, "a CUDA context was asked for on ");
 	words_device(out, first->device, false);
 	add_text(out, ".");
 }

@@ -12,19 +12,32 @@ static uint64_t less(uint64_t a, uint64_t b)
 	return a > b ? a - b : 0;
 }
 
-static void take_moment(struct summary_device *d, const struct row *row, uint64_t used)
+static struct summary_moment moment_now(const struct summary_device *d, const struct row *row)
+{
+	return (struct summary_moment){
+		.time_ns = row->time_ns,
+		.blocks = d->driver.live_bytes,
+		.tensors = d->pools.live_bytes,
+		.kept = d->kept,
+	};
+}
+
+static void take_moment(struct summary_device *d, const struct summary_moment *m, uint64_t used)
 {
 	d->use.known = true;
-	d->use.time_ns = row->time_ns;
 	d->use.used = used;
-	d->use.pool = d->driver.live_bytes;
-	d->use.tensors = d->pools.live_bytes;
+	d->use.then = *m;
 }
 
 void summary_use_block(struct summary_device *d, const struct row *row)
 {
-	uint64_t all, mine;
+	const struct summary_moment before = d->newest;
+	uint64_t all, mine, has, blocks;
 
+	if (row->type == TYPE_CUDA && row_number(row, ATTR_TOTAL, &has) &&
+	    row_number(row, ATTR_USED, &blocks))
+		d->kept = less(has, blocks);
+	d->newest = moment_now(d, row);
 	if ((row->type != TYPE_CUDA && row->type != TYPE_TORCH) ||
 	    !row_number(row, ATTR_DEVICE_USED, &all))
 		return;
@@ -33,9 +46,12 @@ void summary_use_block(struct summary_device *d, const struct row *row)
 		d->use.has_others = true;
 		d->use.others = less(all, mine);
 	}
-	/* A sample that is older than what the pool took since is of no use. */
-	if (!d->use.exact && d->driver.live_bytes <= (known ? mine : all))
-		take_moment(d, row, all);
+	/* It was taken before the first row that has it. */
+	if (d->sampled == all || d->use.exact || !before.blocks)
+		return;
+	d->sampled = all;
+	if (before.blocks <= (known ? mine : all))
+		take_moment(d, &before, all);
 }
 
 void summary_use_snapshot(struct summary_device *d, const struct row *row)
@@ -48,26 +64,30 @@ void summary_use_snapshot(struct summary_device *d, const struct row *row)
 	    (!row_number(row, ATTR_FREE_MEM, &unused) && !row_number(row, ATTR_FREE, &unused)) ||
 	    less(total, unused) < d->driver.live_bytes)
 		return;
+	const struct summary_moment now = moment_now(d, row);
 	d->use.exact = true;
 	d->use.total = total;
-	take_moment(d, row, less(total, unused));
+	take_moment(d, &now, less(total, unused));
 }
 
 bool summary_use(const struct summary_pool *pool, struct summary_share *out)
 {
 	const struct summary_device *d = pool->own;
-	uint64_t rest = less(d->use.used, d->use.pool);
+	uint64_t rest = less(d->use.used, d->use.then.blocks);
+	uint64_t kept = d->use.then.kept < rest ? d->use.then.kept : rest;
 
 	if (pool->type != TYPE_CUDA || !d->use.known)
 		return false;
 	*out = (struct summary_share){
 		.total_bytes = d->use.total,
 		.used_bytes = d->use.used,
-		.pool_bytes = d->use.pool,
-		.tensor_bytes = d->use.tensors,
-		.time_ns = d->use.time_ns,
+		.pool_bytes = d->use.then.blocks,
+		.tensor_bytes = d->use.then.tensors,
+		.kept_bytes = kept,
+		.time_ns = d->use.then.time_ns,
 		.has_others = d->use.has_others,
 	};
+	rest -= kept;
 	if (out->has_others) {
 		out->others = d->use.others < rest ? d->use.others : rest;
 		out->process = rest - out->others;

@@ -79,7 +79,7 @@ static void put_span(json_t *o, uint64_t first_ns, uint64_t last_ns)
 }
 
 static const struct field use_fields[] = {
-	FIELDS(struct summary_share, used_bytes, pool_bytes, tensor_bytes),
+	FIELDS(struct summary_share, used_bytes, pool_bytes, tensor_bytes, kept_bytes),
 	{0},
 };
 

@@ -106,6 +106,7 @@ static bool settle_total(struct total *t, struct summary_tally *out)
 
 void summary_settle(struct summary *s)
 {
+	gpu_use_settle(&s->gpu);
 	for (size_t i = 0; i < s->ndevices; i++) {
 		struct summary_device *d = s->devices[i];
 		bool late = settle_total(&d->driver_total, &d->driver);

@@ -43,6 +43,14 @@ struct summary_tally {
 	uint64_t peak_time_ns;
 };
 
+/* What a process has of a GPU. */
+struct summary_moment {
+	uint64_t time_ns;
+	uint64_t blocks; /* of the driver */
+	uint64_t tensors; /* inside of them */
+	uint64_t kept; /* by the driver's pools, beside the blocks */
+};
+
 /* All of a device, or what one process has of it. */
 struct summary_device {
 	uint32_t device;
@@ -55,12 +63,14 @@ struct summary_device {
 	/* Of a process' part of a GPU (device.c): */
 	struct {
 		bool known, exact; /* exact: by a snapshot */
-		uint64_t time_ns;
 		uint64_t total, used;
-		uint64_t pool, tensors; /* then */
+		struct summary_moment then;
 		bool has_others;
 		uint64_t others; /* the newest that is known */
 	} use;
+	struct summary_moment newest;
+	uint64_t kept; /* by pools of CUDA's driver, now */
+	uint64_t sampled; /* in use of the whole device, as the newest sample says */
 };
 
 struct summary_pool {
@@ -201,6 +211,7 @@ struct summary_share {
 	uint64_t time_ns;
 	uint64_t total_bytes; /* 0: not known */
 	uint64_t used_bytes, pool_bytes, tensor_bytes; /* tensors: of pool */
+	uint64_t kept_bytes; /* by the driver's pools, beside what they have handed out */
 	bool has_others;
 	uint64_t process, others, not_told;
 };

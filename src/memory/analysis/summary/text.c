@@ -273,11 +273,14 @@ static void print_use(const struct view *g, const struct summary_pool *pool)
 	add_text(&t, "Of device {} {}", DEVICE(pool->device), BYTES(u.used_bytes));
 	if (u.total_bytes)
 		add_text(&t, " of {}", BYTES(u.total_bytes));
-	add_text(
-		&t,
-		" were in use {} after the start: the pool of process {} had {} (its tensors {}), ",
-		DURATION(u.time_ns > g->s->first_ns ? u.time_ns - g->s->first_ns : 0),
-		NUMBER(pool->process->pid), BYTES(u.pool_bytes), BYTES(u.tensor_bytes));
+	add_text(&t, " were in use {} after the start: blocks of process {} had {}",
+		 DURATION(u.time_ns > g->s->first_ns ? u.time_ns - g->s->first_ns : 0),
+		 NUMBER(pool->process->pid), BYTES(u.pool_bytes));
+	if (u.tensor_bytes)
+		add_text(&t, " (its tensors {})", BYTES(u.tensor_bytes));
+	if (u.kept_bytes)
+		add_text(&t, ", the driver's pools kept {} for it", BYTES(u.kept_bytes));
+	add_text(&t, ", ");
 	if (u.has_others)
 		add_text(&t, "its context and libraries {}, other processes and the driver {}.",
 			 BYTES(u.process), BYTES(u.others));
@@ -297,9 +300,12 @@ static void print_ooms(const struct view *g)
 	for (unsigned i = 0; i < g->s->nooms; i++) {
 		const struct summary_oom *o = &g->s->ooms[i];
 
-		print(g, "  {} after the start: process {} asked device {} for {}",
-		      DURATION(o->time_ns - g->s->first_ns), NUMBER(o->pid), DEVICE(o->device),
-		      BYTES(o->requested_bytes));
+		print(g, "  {} after the start: process {} asked device {} for ",
+		      DURATION(o->time_ns - g->s->first_ns), NUMBER(o->pid), DEVICE(o->device));
+		if (o->requested_bytes)
+			print(g, "{}", BYTES(o->requested_bytes));
+		else
+			print(g, "a context");
 		if (o->function[0])
 			print(g, " ({})", PRINTABLE(o->function));
 		print(g, "\n");

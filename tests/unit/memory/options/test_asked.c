@@ -41,9 +41,9 @@ TEST(mem_asked, says_what_the_machine_lacks)
 	cfg = of_machine(MEM_DRIVER_FOUND, 1, 0);
 	CHECK(says(&cfg, "There is a GPU of NVIDIA and its driver, which the job has not asked"));
 	cfg = of_machine(MEM_DRIVER_FOUND, 0, 0); /* as on WSL */
-	CHECK(says(&cfg, "linked statically. Record the memory"));
+	CHECK(says(&cfg, "in another container). Record the memory"));
 	cfg = of_machine(MEM_DRIVER_UNKNOWN, 0, 0); /* an older recording */
-	CHECK(says(&cfg, "linked statically. Record the memory"));
+	CHECK(says(&cfg, "in another container). Record the memory"));
 }
 
 /* A process has settings of its own: the machine and the command stay known. */
@@ -116,4 +116,38 @@ TEST(mem_asked, errors_of_the_driver_in_words)
 		CHECK(!strstr(buf_str(&out), "has not asked for"));
 		buf_release(&out);
 	}
+}
+
+TEST(mem_asked, a_device_that_could_not_be_used)
+{
+	struct mem_config cfg = of_machine(MEM_DRIVER_FOUND, 1, 0);
+	struct mem_asked a = {0};
+	struct buf out = {0};
+
+	mem_asked_add(&a, &cfg, false);
+	tell_gpu(&a, 0, 0, GPU_BLOCKS, "H200", 4);
+	tell_gpu(&a, 0, 46, GPU_BLOCKS, "H200", 4);
+	mem_asked_why_empty(&a, &out);
+	CHECK_STR(buf_str(&out),
+		  "The job could not use H200 (error 46 of the driver): the GPU is taken: "
+		  "another process has it for itself (nvidia-smi -c).");
+	buf_release(&out);
+}
+
+TEST(mem_asked, a_driver_that_nobody_saw_in_use)
+{
+	struct mem_config cfg = of_machine(MEM_DRIVER_FOUND, 1, 0);
+	struct mem_asked a = {0};
+	struct buf out = {0};
+
+	mem_asked_add(&a, &cfg, false);
+	tell_gpu(&a, DEV_NONE, 0, GPU_UNSEEN, "", 0);
+	CHECK(!a.gpu.known);
+	mem_asked_why_empty(&a, &out);
+	CHECK(strstr(buf_str(&out), "loaded libcuda.so.1, and no call of it was seen") != NULL);
+	tell_gpu(&a, 0, 0, GPU_BLOCKS, "H200", 4); /* another process used it */
+	buf_clear(&out);
+	mem_asked_why_empty(&a, &out);
+	CHECK(strstr(buf_str(&out), "initialised H200 and asked for no memory there") != NULL);
+	buf_release(&out);
 }

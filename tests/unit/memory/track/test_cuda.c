@@ -78,6 +78,38 @@ TEST(track_cuda, imported_memory_is_no_block)
 	done();
 }
 
+/* The driver may give a job's own memory back to it under its name. */
+TEST(track_cuda, an_import_of_ones_own_is_a_reference)
+{
+	rowtext_begin("{}", "");
+	alloc(1, 9, 100, ALLOC_CREATE, 0);
+	vmm(2, VMM_IMPORT, 0, 0, 9);
+	vmm(3, VMM_RELEASE, 0, 0, 9);
+	feed();
+	ROWS(MADE);
+	buf_clear(&rowtext);
+	vmm(4, VMM_RELEASE, 0, 0, 9);
+	feed();
+	ROWS("FREE CUDA - @4 t7 d0 allocation_id:1,addr:9,size:100,used:0,alloc_type:create\n");
+	done();
+}
+
+/* What the driver's pools have beside the blocks that were cut from them is said with each block. */
+TEST(track_cuda, pools_of_the_driver_keep_memory)
+{
+	rowtext_begin("{}", "");
+	alloc(1, 0x1000, 10, ALLOC_ASYNC, 0);
+	alloc(2, 0x2000, 20, ALLOC_PLAIN, 0);
+	RECORD(&r, REC_HEAP, rec_heap, 3, .addr = 0x77, .bytes = 32, .pool = POOL_CUDA);
+	feed();
+	buf_clear(&rowtext);
+	alloc(4, 0xffff000000000000, 5, ALLOC_GRAPH, 0);
+	feed();
+	ROWS("MALLOC CUDA - @4 t7 d0 allocation_id:3,addr:ffff000000000000,size:5,used:35,"
+	     "total:57,alloc_type:graph\n");
+	done();
+}
+
 /* A handle is no address: a block of the same number is another one. */
 TEST(track_cuda, handles_and_addresses_are_apart)
 {
