@@ -10,6 +10,7 @@ import pathlib
 import random
 import re
 
+import axe
 import pytest
 from test_report_page import COLUMNS, HOSTILE, Page, browser, record, run  # noqa: F401
 from waiting import wait_until
@@ -175,6 +176,7 @@ def test_the_slowest_rank_of_a_recording(build, browser, tmp_path):  # noqa: F81
     first = page.js("document.querySelector('#answers .answer').innerText")
     assert "Rank 2 is the slowest" in first and "sonde activity summary" in first
     assert "slowest" in words_drawn(page, "p.activities[0].time.picture")
+    assert axe.serious(page.b) == []
     page.check()
 
 
@@ -189,6 +191,7 @@ def test_words_of_a_profile(build, browser, tmp_path):  # noqa: F811
     text = page.js("document.querySelector('#stacks p').innerText")
     assert "75.0 % are in step (job/train.py) itself" in text and "25.0 % are in </script><img" in text
     assert "processes and threads" in page.js("document.querySelector('#stacks').innerText")
+    assert axe.serious(page.b) == []
     page.check()
 
 

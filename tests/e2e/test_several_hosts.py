@@ -9,6 +9,7 @@ import pathlib
 import shutil
 import subprocess
 
+import axe
 import pytest
 from browser import Browser
 from daemon import Daemon
@@ -153,7 +154,7 @@ def test_the_page_of_several_hosts(build, tmp_path, certs):
         words = b.js("document.getElementById('hosts-words').innerText")
         assert f"rank 5 on {EVIL} is the slowest" in words and "1 of 1 has ended no step for long" in words
         look(b, 390)
-        assert b.js("document.documentElement.scrollWidth <= innerWidth")
+        assert b.js("document.documentElement.scrollWidth <= innerWidth") and axe.serious(b) == []
         click(b, "#hosts-stop")
         assert b.js("document.getElementById('hosts-table').hidden")
         check_harmless(b)
