@@ -173,7 +173,8 @@ async function order(config, client, done) {
 		if (typeof reply.status === "string")
 			why.push(reply.status);
 		else if (!n && !refused && explained.reason)
-			why.push(explained.reason);
+			why.push(explained.reason, ...explained.reason.includes("npu-monitor is running") ?
+				["\"Stop monitor\" on this page does that, too."] : []);
 		if (reply.tracesReplaced)
 			why.push("It takes the place of a trace that had not begun: " + reply.tracesReplaced.join(", ") + ".");
 		if (reply.tracesDropped)

@@ -14,6 +14,7 @@ import pytest
 
 from pythons import every_python, one_per_minor
 from harness import process_state
+from screens import Screen
 from waiting import pause, wait_until
 
 TOP = pathlib.Path(__file__).resolve().parents[2]
@@ -519,3 +520,38 @@ def test_frames_of_the_interpreter_itself_are_not_shown(job, python):
     (group,) = json.loads(job.run("-p", target.pid, "--json"))["groups"]
     names = [f["name"] for f in group["frames"]]
     assert [n.split(".")[-1] for n in names] == ["__init__", "build", "<module>"], names
+
+
+def test_watch_on_a_terminal_shows_who_moves(job):
+    """How many processes have moved, snapshot by snapshot, as a line of characters."""
+    parked = job.start(PARKED)
+    moving = job.start(
+        """
+        import sys, time
+
+        def step(n):
+            time.sleep(0.002)
+            return step(n - 1) if n else 0
+
+        def go_on():
+            while True:
+                step(30)
+
+        print("ready", flush=True)
+        go_on()
+        """
+    )
+    words = [job.build / "bin/sonde", "snap", "-p", f"{parked.pid},{moving.pid}", "-w", "-i", "0.2"]
+    with Screen(words, {"LC_ALL": "C.UTF-8"}, lines=24, columns=80) as screen:
+        def course(count, end):
+            """Whether the newest line says so many, and ends like this."""
+            text = re.sub(rb"\x1b\[[?0-9;]*[a-zA-Z]", b"\n", screen.seen).decode(errors="ignore")
+            found = re.findall(r"(\d of \d) moved since the snapshot before: ([▁-█ ]*)", text)
+            return found and found[-1][0] == count and found[-1][1].rstrip().endswith(end)
+
+        wait_until(lambda: screen.read() and course("1 of 2", "▄▄▄"), lambda: screen.seen[-500:].decode(errors="replace"), 15)
+        moving.kill()
+        moving.wait()
+        wait_until(lambda: screen.read() and course("0 of 1", "▄"), lambda: screen.seen[-500:].decode(errors="replace"), 15)
+        os.kill(screen.pid, signal.SIGINT)
+        screen.ends()

@@ -10,7 +10,9 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/text/table.h"
 #include "cli/command.h"
+#include "cli/snap/moved.h"
 #include "cli/stack/options.h"
 #include "sampler/session/job.h"
 #include "sampler/snapshot/take.h"
@@ -127,6 +129,7 @@ struct watching {
 	const struct command *cmd;
 	const struct snap_options *o;
 	int status;
+	struct moved moved; /* on a terminal */
 };
 
 static bool print_change(void *arg, const struct snapshot *s, bool changed)
@@ -145,6 +148,10 @@ static bool print_change(void *arg, const struct snapshot *s, bool changed)
 		buf_add_str(&text, CLEAR_SCREEN);
 	add_clock(&text);
 	buf_add_char(&text, '\n');
+	if (o->shown.color) {
+		moved_note(&w->moved, s);
+		moved_add_line(&w->moved, terminal_columns(STDOUT_FILENO, NULL), &text);
+	}
 	snapshot_text(s, &text);
 	if (o->shown.color)
 		cut_to_screen(&text);
@@ -158,9 +165,10 @@ static bool print_change(void *arg, const struct snapshot *s, bool changed)
 static int print_changes(const struct command *cmd, const struct snap_options *o,
 			 struct snap_sampler *sampler)
 {
-	struct watching w = {cmd, o, EXIT_DONE};
+	struct watching w = {.cmd = cmd, .o = o, .status = EXIT_DONE};
 
 	snap_sampler_watch(sampler, &o->shown, o->interval_ns, print_change, &w);
+	moved_release(&w.moved);
 	return w.status;
 }
 
