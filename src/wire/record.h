@@ -638,10 +638,10 @@ struct rec_module {
 
 /* Words of a stack with these bits are no addresses: the rest is the id of a rec_python. */
 #define STACK_PYTHON 0xffff000000000000ull
-/* No place, but frames that were left out: those between the depth asked for and the innermost of
- * the user's own program, which follows. */
+/* Neither: frames that were left out, those between the depth asked for and the innermost of the user's
+ * own program, which follow: one of Python, up to four addresses of C. */
 #define STACK_CUT STACK_PYTHON
-#define STACK_CUT_WORDS 2u /* that a stack may have beyond its depth: this one and that frame */
+#define STACK_CUT_WORDS 7u /* of a stack beyond its depth: these, and one like this before each */
 
 /* Text: the function, a NUL, and the file. */
 struct rec_python {

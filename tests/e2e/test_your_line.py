@@ -2,6 +2,7 @@
 """Answers name the line of the user's own program, however deep the framework below it is."""
 
 import json
+import pathlib
 import subprocess
 
 import pytest
@@ -56,7 +57,7 @@ def record(build, script, out, *options, python="python3"):
     """Without a dump: importing torch alone is a million events."""
     command = [build / "bin/sonde", "mem", "record", "--device=cpu", f"--output={out}", *options]
     r = subprocess.run(
-        [*command, "--", python, script],
+        [*command, "--", python, *filter(None, [script])],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -148,3 +149,24 @@ def test_lines_of_a_training(build, tmp_path, torch):
     assert forward, sites.keys()
     assert "forward" in forward[0]["via"]
     assert all("(train.py:" in w for w in sites), sites.keys()
+
+
+@pytest.mark.parametrize("depth", [3, 12])
+def test_a_line_of_c_beyond_the_depth_is_recorded(build, tmp_path, depth):
+    """A hundred calls of the C library between the program's line and malloc()."""
+    target = pathlib.Path(__file__).resolve().parents[1] / "targets/deep_library.c"
+    where = f"train_step (deep_library.c:{line_of(target, '/* here */')})"
+    out = tmp_path / "out"
+    record(build, None, out, f"--call-stack=c:{depth}", python=build / "targets/deep_library")
+    answer = json.loads(ask(build, out, "leaks", "--json"))
+    assert {leak["where"] for leak in answer["leaks"]} == {where}
+    cut = [s for s in (leak["c_stack"] for leak in answer["leaks"]) if "..." in s]
+    assert cut, answer["leaks"]
+    for stack in cut:
+        assert stack.index("...") == depth and "train_step" in stack[depth + 1]
+    # Those that are not deeper than what was asked for are as they were.
+    all_of_it = tmp_path / "all"
+    record(build, None, all_of_it, "--call-stack=c:200", python=build / "targets/deep_library")
+    answer = json.loads(ask(build, all_of_it, "leaks", "--json"))
+    assert {leak["where"] for leak in answer["leaks"]} == {where}
+    assert not any("..." in leak["c_stack"] for leak in answer["leaks"])

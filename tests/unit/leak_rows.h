@@ -20,6 +20,7 @@ struct job {
 	uint64_t used;
 	bool no_ids; /* rows without allocation_id */
 	const char *layer; /* of what is allocated next; NULL: none */
+	bool python; /* its stacks are of Python */
 };
 
 /* What was allocated. */
@@ -65,8 +66,8 @@ static inline struct mem take_at(struct job *j, uint64_t ptr, uint64_t bytes, co
 
 	j->used += bytes;
 	put_mem(j, &r, &m, false);
-	r.c_stack = stack;
-	r.c_stack_len = stack ? strlen(stack) : 0;
+	*(j->python ? &r.py_stack : &r.c_stack) = stack;
+	*(j->python ? &r.py_stack_len : &r.c_stack_len) = stack ? strlen(stack) : 0;
 	r.layer = j->layer;
 	feed(j, &r);
 	return m;

@@ -19,11 +19,13 @@
  */
 #include "guest/runtime/guest.h"
 
+#include "unwind/native/modules.h"
 #include "unwind/native/native.h"
 
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/auxv.h>
 
 #define FIRST_PROBES 16
 #define MORE_PROBES 64
@@ -199,13 +201,49 @@ bool guest_is_interned(uint32_t id, const uint64_t *words, uint32_t n)
 #define MIDDLE_DEPTH 256
 #define WALK_STACK 6144u /* beside the addresses: rules, paths, Python names (gcc -fstack-usage) */
 
+/* Where the program's own code is; a thread that has found it says so by the end. */
+static _Atomic uint64_t program_start, program_end;
+
+static void find_program(struct native_program *out)
+{
+	struct native_object o;
+
+	out->end = atomic_load_explicit(&program_end, memory_order_acquire);
+	out->start = atomic_load_explicit(&program_start, memory_order_relaxed);
+	if (likely(out->end) || !native_object_find(getauxval(AT_ENTRY), &o))
+		return;
+	out->start = o.code;
+	out->end = o.code_end;
+	atomic_store_explicit(&program_start, o.code, memory_order_relaxed);
+	atomic_store_explicit(&program_end, o.code_end, memory_order_release);
+}
+
+/*
+ * Behind the frames that were asked for, if none of them is of the program itself: those of it that
+ * are. Where Python runs, the program is its interpreter.
+ */
+static uint32_t capture_native(uint64_t *out, uint32_t depth, uint64_t caller)
+{
+	struct native_program p = {0};
+
+	if (!guest_has_python())
+		find_program(&p);
+	uint32_t n = native_capture_program(out, depth, &p, caller, report_module, NULL);
+	if (!p.n)
+		return n;
+	if (p.left_out)
+		out[n++] = STACK_CUT;
+	memcpy(out + n, p.pc, p.n * sizeof(*p.pc));
+	return n + p.n;
+}
+
 /* Three sizes of buffer: threads and fibers with small stacks must not overflow in a hook. */
 #define CAPTURE(name, size)                                                                        \
 	static __attribute__((noinline)) uint32_t name(uint64_t caller, uint32_t depth,            \
 						       uint32_t py_depth)                          \
 	{                                                                                          \
 		uint64_t pc[size + STACK_CUT_WORDS];                                               \
-		uint32_t n = depth ? native_capture(pc, depth, caller, report_module, NULL) : 0;   \
+		uint32_t n = depth ? capture_native(pc, depth, caller) : 0;                        \
 		n += guest_python(pc + n, py_depth);                                               \
 		n = n < ARENA_MAX_DEPTH ? n : ARENA_MAX_DEPTH;                                     \
 		return n ? guest_intern(pc, n, NULL, NULL) : NOTHING;                              \

@@ -78,22 +78,40 @@ static void drop_own_frames(struct buf *text)
 	text->len = kept;
 }
 
+static bool is_native(uint64_t word)
+{
+	return (word & STACK_PYTHON) != STACK_PYTHON;
+}
+
+/* Returns how many of the words are of C. */
+static uint32_t resolve_native(struct proc *p, struct stack_text *s)
+{
+	uint32_t from = 0, n = 0;
+
+	if (!p->symbols)
+		p->symbols = symbolizer_new();
+	for (;;) {
+		while (n < s->depth && is_native(s->pc[n]))
+			n++;
+		symbolizer_stack(p->symbols, s->pc + from, n - from, &s->text);
+		if (n + 1 >= s->depth || s->pc[n] != STACK_CUT || !is_native(s->pc[n + 1]))
+			return n;
+		buf_add_str(&s->text, "...\n"); /* as frames.h reads it */
+		from = ++n;
+	}
+}
+
 /* Native addresses come first, places in Python code behind them. */
 static void resolve_stack(struct proc *p, struct stack_text *s)
 {
-	uint32_t native = 0;
+	uint32_t native = resolve_native(p, s);
 
-	while (native < s->depth && (s->pc[native] & STACK_PYTHON) != STACK_PYTHON)
-		native++;
-	if (!p->symbols)
-		p->symbols = symbolizer_new();
-	symbolizer_stack(p->symbols, s->pc, native, &s->text);
 	drop_own_frames(&s->text);
 	for (uint32_t i = native; i < s->depth; i++) {
 		const char *place = omap_get(&p->places, s->pc[i] & ~STACK_PYTHON);
 
 		if (s->pc[i] == STACK_CUT)
-			place = "...\n"; /* as frames.h reads it */
+			place = "...\n";
 		buf_add_str(&s->python, place ? place : "?(0): ?\n");
 	}
 	s->resolved = true;

@@ -36,7 +36,7 @@ import threading
 import time
 import weakref
 
-from sonde import _gradients, _layers, _model_parts, _sonde
+from sonde import _gradients, _layers, _model_parts, _module_hooks, _sonde
 
 from . import _addresses, _history, _imports, _messages, _program_errors
 
@@ -123,19 +123,12 @@ def _never():
 
 
 def _hook_modules(torch):
-    module = torch.nn.modules.module
-    before = module.register_module_forward_pre_hook
-    after = module.register_module_forward_hook
     is_compiling = getattr(getattr(torch, "compiler", None), "is_compiling", _never)
-    sure = {}
-    if "always_call" in after.__code__.co_varnames:  # also when forward raises
-        sure["always_call"] = True
-    pre, post = _module_hooks(torch, is_compiling, bool(sure))
-    _undo.append(before(pre).remove)
-    _undo.append(after(post, **sure).remove)
+    pre, post = _forward_hooks(torch, is_compiling, _module_hooks.are_sure(torch))
+    _undo.append(_module_hooks.register(torch, pre, post))
 
 
-def _module_hooks(torch, is_compiling, is_sure):
+def _forward_hooks(torch, is_compiling, is_sure):
     """The two hooks. A compiler that follows them sees nothing but a constant and a return."""
 
     enter, leave = _sonde.layer_enter, _sonde.layer_leave

@@ -15,7 +15,7 @@ import sys
 
 from msmemscope import _imports
 
-from . import _gradients, _layers, _monitor
+from . import _gradients, _layers, _module_hooks, _monitor
 
 _undo = []  # functions that take back what _enable() did
 _waits = []
@@ -75,17 +75,11 @@ def _never():
 def _hook_modules(torch):
     if _has_compiled():
         return
-    module = torch.nn.modules.module
-    after = module.register_module_forward_hook
-    sure = {}
-    if "always_call" in after.__code__.co_varnames:  # also when forward raises
-        sure["always_call"] = True
-    pre, post = _module_hooks(getattr(getattr(torch, "compiler", None), "is_compiling", _never))
-    _undo.append(module.register_module_forward_pre_hook(pre).remove)
-    _undo.append(after(post, **sure).remove)
+    pre, post = _forward_hooks(getattr(getattr(torch, "compiler", None), "is_compiling", _never))
+    _undo.append(_module_hooks.register(torch, pre, post))
 
 
-def _module_hooks(is_compiling):
+def _forward_hooks(is_compiling):
     """A compiler that follows them sees nothing but a constant and a return."""
     enter, leave = _monitor.work_enter, _monitor.work_leave
 

@@ -30,6 +30,11 @@
  * Nearly all frames need only sp and fp. The fast walk tracks nothing else; when it meets a rule
  * that is based on rbx, r12 … r15 (need_more), everything starts over with all of them tracked.
  *
+ * Beyond the depth
+ * ----------------
+ * Who asks for it gets the frames of the program itself behind those that were asked for, if none of
+ * these is of the program: a framework is often deeper than anybody asks for. The same walk goes on.
+ *
  * Every load from the stack goes through is_readable(): the page was proved by the kernel once, and
  * addresses only ever go up, so that a damaged chain ends instead of going round.
  */
@@ -49,6 +54,7 @@
 #define HOOK_FRAMES 32u /* `from` is looked for among so many */
 #define SWITCH_MAX 8u /* changes of the stack through signal frames */
 #define RECHECK_EVERY 64u /* captures between two looks for replaced objects */
+#define FURTHER_FRAMES 256u /* beyond the depth, in which the program is looked for */
 
 #define LIKELY(x) __builtin_expect(!!(x), 1)
 #define UNLIKELY(x) __builtin_expect(!!(x), 0)
@@ -343,6 +349,53 @@ static inline __attribute__((always_inline)) void walk_frames(struct walk *w, bo
 	}
 }
 
+/* One frame further, the long way: nothing but the stack is changed. */
+static bool step_further(struct walk *w, bool full)
+{
+	uint64_t at = w->r.pc - !w->exact, rule;
+	uint64_t key = at ^ atomic_load_explicit(&epoch, memory_order_relaxed);
+	struct entry *e = slot_of(at);
+	bool known = true;
+
+	if (!entry_get(e, key, &rule) && !entry_get(&cache[(size_t)(e - cache) ^ 1], key, &rule))
+		rule = rule_slow(w, at, &known);
+	if (!known && w->guess)
+		return false;
+	unsigned how = rule_how(rule);
+	return how == RULE_SP || how == RULE_FP ? step_frame(w, rule, full)
+						: step_odd(w, rule, full);
+}
+
+static bool is_program(const struct native_program *p, uint64_t pc)
+{
+	return pc - p->start < p->end - p->start;
+}
+
+static bool has_program(const struct native_program *p, const struct walk *w)
+{
+	for (unsigned i = 0; i < w->n; i++)
+		if (is_program(p, w->out[i]))
+			return true;
+	return false;
+}
+
+/* From where the walk stopped. */
+static __attribute__((noinline)) void walk_further(struct walk *w, struct native_program *p,
+						   bool full)
+{
+	p->n = p->left_out = 0;
+	for (unsigned i = 0; i < FURTHER_FRAMES && step_further(w, full); i++) {
+		if (is_program(p, w->r.pc))
+			p->pc[p->n++] = w->r.pc;
+		else if (p->n)
+			return;
+		else
+			p->left_out++;
+		if (p->n == NATIVE_PROGRAM_FRAMES)
+			return;
+	}
+}
+
 /* Once more from the start, with all registers. */
 static __attribute__((noinline)) void walk_full(struct walk *w, const struct native_regs *start)
 {
@@ -352,6 +405,18 @@ static __attribute__((noinline)) void walk_full(struct walk *w, const struct nat
 	w->exact = true;
 	w->guess = false;
 	walk_frames(w, true);
+}
+
+/* start: where the fast walk began; NULL: all registers are tracked. */
+static __attribute__((noinline)) void find_program(struct walk *w, struct native_program *p,
+						   const struct native_regs *start, uint64_t from)
+{
+	walk_further(w, p, !start);
+	if (!start || !w->need_more)
+		return;
+	w->from = from;
+	walk_full(w, start);
+	walk_further(w, p, true);
 }
 
 /*
@@ -374,8 +439,8 @@ static __attribute__((noinline)) void recheck_frames(const struct walk *w)
 
 /* Registers are taken here, in the frame that the walk starts from. What was learnt about
  * readable pages is kept if the span grew at its upper end and is of the thread's own stack. */
-unsigned native_capture(uint64_t *out_pc, unsigned max, uint64_t from, native_module_fn fn,
-			void *arg)
+unsigned native_capture_program(uint64_t *out_pc, unsigned max, struct native_program *program,
+				uint64_t from, native_module_fn fn, void *arg)
 {
 	static __thread unsigned count __attribute__((tls_model("initial-exec")));
 	struct walk w = {.out = out_pc, .max = max, .from = from, .fn = fn, .arg = arg};
@@ -388,10 +453,13 @@ unsigned native_capture(uint64_t *out_pc, unsigned max, uint64_t from, native_mo
 	struct native_regs start = w.r;
 	struct span entered = w.span = span_enter(sp);
 	walk_frames(&w, false);
-	if (UNLIKELY(w.need_more)) {
+	bool full = w.need_more;
+	if (UNLIKELY(full)) {
 		w.from = from;
 		walk_full(&w, &start);
 	}
+	if (UNLIKELY(program && w.n == max) && !has_program(program, &w))
+		find_program(&w, program, full ? NULL : &start, from);
 	if (UNLIKELY(w.span.hi != entered.hi && w.span.lo == entered.lo))
 		span_keep(&w.span, sp);
 	if (UNLIKELY(w.refused))
@@ -399,6 +467,12 @@ unsigned native_capture(uint64_t *out_pc, unsigned max, uint64_t from, native_mo
 	if (UNLIKELY(++count % RECHECK_EVERY == 0) && !span_is_sealed())
 		recheck_frames(&w);
 	return w.n;
+}
+
+unsigned native_capture(uint64_t *out_pc, unsigned max, uint64_t from, native_module_fn fn,
+			void *arg)
+{
+	return native_capture_program(out_pc, max, NULL, from, fn, arg);
 }
 
 uint64_t native_own_stack_end(uint64_t sp)

@@ -42,6 +42,20 @@ typedef void (*native_module_fn)(const struct native_module *m, void *arg);
 unsigned native_capture(uint64_t *out_pc, unsigned max, uint64_t from, native_module_fn fn,
 			void *arg);
 
+/* The program itself, and what of it calls the frames that were asked for. */
+#define NATIVE_PROGRAM_FRAMES 4u /* the innermost may be inlined parts of a library */
+struct native_program {
+	uint64_t start, end; /* its code; equal: not known */
+	uint64_t pc[NATIVE_PROGRAM_FRAMES];
+	unsigned n; /* 0 at first */
+	unsigned left_out; /* frames in between */
+};
+
+/* The same. If there are more frames than max, and none of those is of the program, its innermost
+ * ones are in program->pc, one called by the next. */
+unsigned native_capture_program(uint64_t *out_pc, unsigned max, struct native_program *program,
+				uint64_t from, native_module_fn fn, void *arg);
+
 /* The end of the calling thread's own stack if sp seems to be on it, and not on a fiber's or a
  * signal's; else 0. */
 uint64_t native_own_stack_end(uint64_t sp);

@@ -5,7 +5,7 @@
  *	/tmp/torchinductor_me/…/c4f….py, <eval_with_key>.5		package: generated
  *	/…/torch/distributed/run.py, /usr/bin/torchrun			launcher
  *	/usr/lib/python3.11/threading.py, <frozen importlib._bootstrap>	standard
- *	/usr/local/lib/python/msmemscope/_collectors.py			standard: ours
+ *	/usr/local/lib/python/msmemscope/_collectors.py, <sonde>	standard: ours
  */
 #include "unwind/python/origin.h"
 
@@ -118,7 +118,11 @@ static bool is_one_of(const char *file, size_t len, const char *const *parts, si
 
 bool python_is_own(const char *file, size_t len)
 {
+	static const char brought[] = "<sonde>"; /* guest/runtime/import_package.c */
 	const char *end = file + len;
+
+	if (len == sizeof(brought) - 1 && begins_with(file, len, brought))
+		return true;
 
 	for (unsigned i = 0; i < COUNT(own_homes); i++) {
 		const char *rest = file;
@@ -143,12 +147,12 @@ static enum python_origin bracket_origin(const char *file, size_t len)
 
 enum python_origin python_origin(const char *file, size_t len)
 {
+	if (python_is_own(file, len))
+		return ORIGIN_STANDARD;
 	if (len && file[0] == '<')
 		return bracket_origin(file, len);
 	if (is_one_of(file, len, launchers, COUNT(launchers)))
 		return ORIGIN_LAUNCHER;
-	if (python_is_own(file, len))
-		return ORIGIN_STANDARD;
 	if (behind_packages(file, len) || is_one_of(file, len, generated, COUNT(generated)))
 		return ORIGIN_PACKAGE;
 	return behind_library(file, len) ? ORIGIN_STANDARD : ORIGIN_USER;

@@ -247,10 +247,10 @@ enum frame_origin frame_origin(const struct frame_line *line, bool python)
 	};
 	struct frame f;
 
-	if (!python)
-		return c_origin(line);
 	if (frame_is_cut(line))
 		return FRAME_SYSTEM;
+	if (!python)
+		return c_origin(line);
 	return take_python(line, &f) ? of_python[python_origin(f.path.text, f.path.len)]
 				     : FRAME_USER;
 }
@@ -279,14 +279,16 @@ bool frame_is_root(const struct frame_line *line)
 	return false;
 }
 
-static bool is_wrapper(const struct frame_line *line, bool python)
+bool frame_is_wrapper(const struct frame_line *line, bool python)
 {
 	struct frame_line function = frame_function(line, python);
 	const char *dot = function.len ? memrchr(function.text, '.', function.len) : NULL;
 	const char *end = function.text + function.len;
 	struct frame_line last = dot ? text_between(dot + 1, end) : function;
 
-	for (size_t i = 0; python && i < COUNT(wrappers); i++)
+	if (!python || frame_origin(line, true) != FRAME_PACKAGE)
+		return false;
+	for (size_t i = 0; i < COUNT(wrappers); i++)
 		if (last.len == strlen(wrappers[i]) && begins_with(last, wrappers[i]))
 			return true;
 	return false;
@@ -302,8 +304,7 @@ static size_t pick_of(const char *text, bool python, enum frame_origin origin,
 	while (n < max && frame_next(&text, &line)) {
 		if (!python && frame_is_root(&line))
 			break;
-		if (frame_origin(&line, python) == origin &&
-		    (origin == FRAME_USER || !is_wrapper(&line, python)))
+		if (frame_origin(&line, python) == origin && !frame_is_wrapper(&line, python))
 			out[n++] = line;
 	}
 	return n;
@@ -317,11 +318,26 @@ static bool find_own(const char *text, bool python, struct frame_line *out)
 	return false;
 }
 
+/* Does Python import something for us? Whose line it came in the way of does not matter. */
+static bool find_own_import(const char *text, struct frame_line *out)
+{
+	bool imports = false;
+
+	while (frame_next(&text, out) && frame_origin(out, true) == FRAME_SYSTEM) {
+		if (frame_is_own(out, true))
+			return imports;
+		imports |= begins_with(*out, "<frozen importlib");
+	}
+	return false;
+}
+
 size_t frames_pick(const char *text, bool python, struct frame_line *out, size_t max)
 {
 	struct frame_line line;
-	size_t n = pick_of(text, python, FRAME_USER, out, max);
 
+	if (python && max && find_own_import(text, out))
+		return 1;
+	size_t n = pick_of(text, python, FRAME_USER, out, max);
 	if (!n && python)
 		n = pick_of(text, python, FRAME_PACKAGE, out, max);
 	if (!n && max && find_own(text, python, out))
@@ -343,7 +359,7 @@ bool frames_via(const char *text, const struct frame_line *user, bool python,
 	/* In Python the innermost call says most; in C++ the one that the user's code made. */
 	while (frame_next(&text, &line) && line.text != user->text) {
 		if ((found && python) || frame_origin(&line, python) != FRAME_PACKAGE ||
-		    is_wrapper(&line, python))
+		    frame_is_wrapper(&line, python))
 			continue;
 		found = true;
 		*out = line;

@@ -33,8 +33,10 @@ enum frame_origin {
 enum frame_origin frame_origin(const struct frame_line *line, bool python);
 /* Of a Python package of ours, which works inside the job: no place that a user looks for. */
 bool frame_is_own(const struct frame_line *line, bool python);
-/* "...": stands for frames of Python that were not recorded. */
+/* "...": stands for frames that were not recorded. */
 bool frame_is_cut(const struct frame_line *line);
+/* Of a framework, and says nothing: stands between the user's line and what it called. */
+bool frame_is_wrapper(const struct frame_line *line, bool python);
 /* An outermost frame that every thread of C has? */
 bool frame_is_root(const struct frame_line *line);
 /* A C frame of CPython, and whether it evaluates frames of Python? */

@@ -15,7 +15,7 @@
 static void add_frame(struct frame_list *out, struct frame_line line, bool python)
 {
 	LIST_ADD(out->list, out->n, out->cap,
-		 (struct shown_frame){line, python, python && frame_is_cut(&line)});
+		 (struct shown_frame){line, python, frame_is_cut(&line)});
 }
 
 static void add_lines(struct frame_list *out, const char *text, bool python)
@@ -148,6 +148,17 @@ static void leave_out_own(struct frame_list *l)
 	l->n = n;
 }
 
+/* Without what calls modules and decorated functions in frameworks, if there is anything else. */
+static void leave_out_wrappers(struct frame_list *l)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < l->n; i++)
+		if (!frame_is_wrapper(&l->list[i].line, l->list[i].python))
+			l->list[n++] = l->list[i];
+	l->n = n ? n : l->n;
+}
+
 void frames_join(const char *py_text, const char *c_text, enum frames_which which,
 		 struct frame_list *out)
 {
@@ -171,8 +182,10 @@ void frames_join(const char *py_text, const char *c_text, enum frames_which whic
 	}
 	if (which == FRAMES_USER)
 		keep_users(out);
-	if (which != FRAMES_ALL)
+	if (which != FRAMES_ALL) {
 		leave_out_own(out);
+		leave_out_wrappers(out);
+	}
 	frame_list_release(&c);
 	frame_list_release(&py);
 }

@@ -77,9 +77,9 @@ static size_t pick_frames(const struct stack *stack, struct frame_line *out)
 }
 
 /* Of the function alone, without its line: goes on from the hash of the frames inside. */
-static uint64_t hash_function(const struct frame_line *line, bool python, uint64_t inner)
+static uint64_t hash_function(const struct frame_line *line, uint64_t inner)
 {
-	struct frame_line function = frame_function(line, python);
+	struct frame_line function = frame_function(line, false);
 
 	return XXH3_64bits_withSeed(function.text, function.len, inner);
 }
@@ -88,13 +88,13 @@ static uint64_t hash_function(const struct frame_line *line, bool python, uint64
 static void learn_callers(struct stacks *s, const struct stack *stack)
 {
 	struct frame_line lines[MAX_WRAPPERS];
-	size_t n = pick_frames(stack, lines);
+	size_t n = stack->py ? 0 : pick_frames(stack, lines);
 	uint64_t hash = 0;
 
 	/* The last one may have been called by anybody: stacks are cut at the depth asked for. */
 	for (size_t i = 0; i + 1 < n; i++) {
-		hash = hash_function(&lines[i], stack->py, hash);
-		uint64_t caller = hash_function(&lines[i + 1], stack->py, hash) >> 1;
+		hash = hash_function(&lines[i], hash);
+		uint64_t caller = hash_function(&lines[i + 1], hash) >> 1;
 		uint64_t known = hmap_get(&s->callers, hash);
 		if (known == HMAP_NONE)
 			hmap_put(&s->callers, hash, caller);
@@ -115,8 +115,8 @@ static bool find_place(const struct stacks *s, const struct stack *stack, struct
 		return false;
 	for (; known->learned < s->count; known->learned++)
 		learn_callers(known, &s->list[known->learned]);
-	for (i = 0; i < n; i++) {
-		hash = hash_function(&lines[i], stack->py, hash);
+	for (i = 0; i < n && !stack->py; i++) {
+		hash = hash_function(&lines[i], hash);
 		if (hmap_get(&s->callers, hash) != SEVERAL)
 			break;
 	}

@@ -38,8 +38,8 @@ struct stack stacks_get(const struct stacks *s, uint32_t number);
 
 /*
  * Adds the line of the user's own code that names a call stack: "train_step (train.py:18)"; false for
- * number 0. The innermost one is often a wrapper through which everything is allocated: functions that
- * were called from several others, with the same ones inside, are passed over.
+ * number 0. In Python it is the innermost one. In C that is often a wrapper through which everything is
+ * allocated: functions that were called from several others, with the same ones inside, are passed over.
  */
 bool stacks_place(const struct stacks *s, uint32_t number, struct buf *out);
 /* Adds what of a framework it called: "Linear.forward"; false: nothing, or not worth a word. */

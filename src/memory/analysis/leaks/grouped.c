@@ -116,11 +116,22 @@ static void release_devices(struct growing_devices *all)
 	free(all->list);
 }
 
-/* What has nearly all, else what has most; NULL: nothing is known. */
+bool leaks_know_modules(const struct leak_answer *a)
+{
+	for (size_t i = 0; i < a->growing; i++)
+		if (has_modules(&a->findings[i]))
+			return true;
+	return false;
+}
+
+/* What has nearly all, else what has most; NULL: nothing is known, or nearly all is of no group. */
 static const struct group *group_to_report(const struct groups *g)
 {
 	const struct group *most = groups_main_module(g);
 
+	for (size_t i = 0; i < g->n && !most; i++)
+		if (g->list[i].is_rest && group_is_nearly_all(g->list[i].bytes, g->bytes))
+			return NULL;
 	for (size_t i = 0; i < g->n && !most; i++)
 		if (!g->list[i].is_rest)
 			most = &g->list[i]; /* the largest stands first */

@@ -265,7 +265,9 @@ static void describe_growing(const struct leaks_view *g, struct buf *out)
 	if (asked && leaks_describe_groups(g->l, g->a, out))
 		return;
 	describe_leaks(g, out);
-	if (asked && g->l->by == LEAKS_BY_MODULE)
+	if (g->l->by == LEAKS_BY_MODULE && leaks_know_modules(g->a))
+		add_text(out, " Nearly all of it belongs to no module.");
+	else if (g->l->by == LEAKS_BY_MODULE)
 		add_text(out,
 			 " No module is known of it: modules are those of PyTorch, in recordings "
 			 "that were made with --analysis=decompose; a csv or db file has none.");

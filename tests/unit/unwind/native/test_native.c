@@ -309,6 +309,45 @@ TEST(native, deep_recursion)
 	CHECK(native_capture(many, 1000, 0, on_module, NULL) < 20);
 }
 
+/* What calls the frames that were asked for is looked for in the program alone, and not where one of
+ * those is of it. */
+static NOINLINE void check_program(unsigned n, struct native_program *p, unsigned max)
+{
+	volatile char pad[64];
+	uint64_t out[4];
+
+	pad[0] = (char)n;
+	if (n)
+		check_program(n - 1, p, max);
+	else
+		CHECK_INT(native_capture_program(out, max, p, 0, on_module, NULL), max);
+	sink += pad[0];
+}
+
+TEST(native, goes_on_to_the_program)
+{
+	uint64_t all[MAX];
+	unsigned n = native_capture(all, MAX, 0, on_module, NULL);
+	uint64_t caller = all[n - 3]; /* no other frame of this stack is within some bytes of it */
+	struct native_program p = {.start = caller, .end = caller + 1};
+
+	check_program(20, &p, 4);
+	CHECK_INT(p.n, 1);
+	CHECK(p.pc[0] == caller);
+	CHECK(p.left_out >= 15);
+	/* more than are ever kept; all frames are of it */
+	p = (struct native_program){.start = 1, .end = ~0ull};
+	check_program(20, &p, 4);
+	CHECK_INT(p.n, 0);
+	/* not known, or nowhere */
+	p = (struct native_program){0};
+	check_program(20, &p, 4);
+	CHECK_INT(p.n, 0);
+	p = (struct native_program){.start = 16, .end = 32};
+	check_program(20, &p, 4);
+	CHECK_INT(p.n, 0);
+}
+
 TEST(native, keeps_errno_and_reports_after_forget)
 {
 	uint64_t out[MAX];

@@ -206,7 +206,12 @@ TEST(frames, our_own_files_are_no_place)
 	static const char called[] = OWN "_notes.py(5): <module>\n" TORCH "x.py(2): load\n"
 					 "train.py(18): step\n";
 
+	static const char brought[] =
+		"<frozen importlib._bootstrap>(690): _load_unlocked\n"
+		"<sonde>(33): bring\n<sonde>(86): <module>\ntrain.py(0): <module>\n";
+
 	check_place(own, true, "sonde itself");
+	check_place(brought, true, "sonde itself");
 	check_place(called, true, "step (train.py:18) via load (x.py:2)");
 	check_frames(own, NULL, true, "sonde itself");
 	check_frames("<string>(1): a\n" OWN "_notes.py(5): b\n" TORCH "x.py(2): load\n", NULL, true,
@@ -229,6 +234,9 @@ TEST(frames, people_choose_what_they_see)
 	/* nothing of the user's */
 	check_choice(TORCH "a.py(1): x\n", NULL, &(struct frame_choice){.which = FRAMES_USER},
 		     "x (a.py:1)");
+	/* what only calls modules is left out where there is anything else */
+	check_choice("me.py(2): f\n" TORCH "m.py(5): Module._call_impl\n" TORCH "b.py(3): call\n",
+		     NULL, &(struct frame_choice){0}, "f (me.py:2) < call (b.py:3)");
 	/* what was not recorded is no frame */
 	check_choice(TORCH "a.py(1): x\n...\nme.py(4): main\n", NULL,
 		     &(struct frame_choice){.which = FRAMES_ALL},

@@ -137,6 +137,34 @@ TEST(leaks, wrappers_are_passed_over)
 	analysis_free(a);
 }
 
+/* In Python the innermost line of the program is the place, as for every other answer: a layer is called
+ * from many others. */
+TEST(leaks, a_line_of_python_is_one_place_whoever_calls_it)
+{
+	static const char *const stacks[] = {
+		"/job/net.py(48): Attention.forward\n/job/net.py(64): Down.forward\n",
+		"/job/net.py(48): Attention.forward\n/job/net.py(82): Up.forward\n",
+	};
+	struct analysis *a = leaks_new(NULL);
+	struct job j = job_of(a);
+
+	j.python = true;
+	for (unsigned s = 1; s <= 6; s++) {
+		begin_step(&j);
+		for (unsigned i = 0; s > 1 && i < 2; i++)
+			take_one(&j, MIB, stacks[i]);
+		end_step(&j);
+	}
+	CHECK_HAS(text_answer(a, false),
+		  "in every step: Attention.forward (net.py:48) in 2 call stacks, 8 blocks");
+	json_t *o = json_answer(a);
+	CHECK_INT(json_array_size(at(o, "places")), 1);
+	CHECK_STR(STR(o, "leaks.0.where"), "Attention.forward (net.py:48)");
+	CHECK_STR(STR(o, "leaks.1.where"), "Attention.forward (net.py:48)");
+	json_decref(o);
+	analysis_free(a);
+}
+
 /* The compiler makes copies of a call: other addresses, but the same place. */
 TEST(leaks, copies_of_a_call_are_one_place)
 {
@@ -1104,5 +1132,28 @@ TEST(leaks, without_modules_describe_how_to_have_them)
 	run(a, 17, leaks_in_steps);
 	CHECK_HAS(text_answer(a, false), "in every step: leak_one_buffer (train.c:120)");
 	CHECK_HAS(text_answer(a, false), "No module is known of it");
+	analysis_free(a);
+}
+
+static void leaks_beside_layers(struct job *j, unsigned s)
+{
+	j->layer = "N:h.0:Block";
+	if (s > 1)
+		take_one(j, 64, LEAK);
+	j->layer = NULL;
+	if (s > 1)
+		take_one(j, MIB, LEAK);
+}
+
+/* The largest module is no answer where modules have next to nothing of it. */
+TEST(leaks, outside_of_modules_are_said_to_be_so)
+{
+	struct leaks_options by_module = {.min_bytes = UINT64_MAX, .by = LEAKS_BY_MODULE};
+	struct analysis *a = leaks_new(&by_module);
+
+	run(a, 6, leaks_beside_layers);
+	CHECK_HAS(text_answer(a, false), "in every step: leak_one_buffer (train.c:120)");
+	CHECK_HAS(text_answer(a, false), "Nearly all of it belongs to no module.");
+	CHECK_HAS(text_answer(a, false), "(no module)");
 	analysis_free(a);
 }
