@@ -147,6 +147,31 @@ def test_tables_of_tens_of_thousands_of_rows(build, browser, tmp_path):  # noqa:
     page.check()
 
 
+def test_helpers_take_no_map_away(build, browser, tmp_path):  # noqa: F811
+    """Of many processes those with the most memory have a map; of the others the page says that they have none."""
+    rows, n = [COLUMNS], 0
+    for pid in range(1, 42):
+        for i in range(3):
+            size = (1 << 24) + (i << 9) if pid == 40 else 4096
+            n += 1
+            rows.append(f'{n},MALLOC,PTA,N/A,{1000 * n},{pid},{pid},0,{n << 26},"{{allocation_id:{n},addr:{n << 26},'
+                        f'size:{size},owner:PTA,total:9,used:9}}","/srv/a.py({pid}): f{pid}",N/A')  # fmt: skip
+    (tmp_path / "memscope_dump_1.csv").write_text("\n".join(rows) + "\n")
+    run(build / "bin/sonde", "report", "-o", tmp_path / "r.html", tmp_path / "memscope_dump_1.csv")
+    page = Page(browser, tmp_path / "r.html")
+    scopes = page.js("p.memories[0].model.scopes.map((s) => s.pid)")
+    assert scopes[page.js("p.state.scope")] == 40 and page.js("p.map.shown.length") == 3
+    with_map = page.js("p.memories[0].pools.filter((x) => x && x.map).map((x) => p.memories[0].model.scopes[x.scope].pid)")
+    assert len(with_map) == 24 and 40 in with_map
+    text = "document.querySelector('#map').innerText"
+    assert "not drawn" not in page.js(text)
+    page.pick("Device", str(scopes.index(next(pid for pid in scopes if pid not in with_map))))
+    assert "not drawn" in page.js(text) and page.js("p.map.picture.box.hidden")
+    page.pick("Device", str(scopes.index(40)))
+    assert "not drawn" not in page.js(text) and not page.js("p.map.picture.box.hidden")
+    page.check()
+
+
 def test_who_knows_owners_better_is_no_difference(build, browser, tmp_path):  # noqa: F811
     """One job twice, once with operators: memory is equal at every call site."""
     paths = [record(build, tmp_path, name, "--steps", 5, *more) for name, more in (("a", ()), ("b", ("--aten",)))]

@@ -97,12 +97,42 @@ static size_t site_entries(const struct pictures *p)
 	return n;
 }
 
+static double area_of(const struct address_map *m)
+{
+	double area = 0;
+
+	for (size_t i = 0; m && i < m->nblocks; i++)
+		area += m->blocks[i].area;
+	return area;
+}
+
+/* A job has many helpers, whose pools come first: maps are of those with the most memory for the longest
+ * time. How many there are. */
+static size_t keep_largest_maps(struct pictures *p, size_t most)
+{
+	double *areas = xcalloc(p->nmaps + 1, sizeof(*areas));
+	size_t n = 0;
+
+	for (size_t i = 0; i < p->nmaps; i++) {
+		areas[i] = area_of(p->maps[i]);
+		n += areas[i] > 0;
+	}
+	for (size_t least = 0; n > most; n--) {
+		for (size_t i = 0; i < p->nmaps; i++)
+			if (areas[i] > 0 && (!(areas[least] > 0) || areas[i] < areas[least]))
+				least = i;
+		address_map_free(p->maps[least]);
+		p->maps[least] = NULL;
+		areas[least] = 0;
+	}
+	free(areas);
+	return n;
+}
+
 static void make_small(struct pictures *p)
 {
-	size_t maps = 0;
+	size_t maps = keep_largest_maps(p, MOST_MAPS);
 
-	for (size_t i = 0; i < p->nmaps; i++)
-		maps += p->maps[i] && p->maps[i]->nblocks;
 	pictures_limit(p, MOST_SITES, SIZE_MAX);
 	while (site_entries(p) > MOST_ENTRIES && p->grid.buckets > 2 * GRID_FEWEST_BUCKETS)
 		pictures_halve(p);
@@ -277,7 +307,7 @@ json_t *memory_json(struct pictures *p, struct tree *t, const struct memory_inpu
 	put_moment(&o, "end", &end);
 	memory_put_levels(&o);
 	memory_put_steps(&o);
-	json_t *pools = memory_pools(&o, MOST_MAPS);
+	json_t *pools = memory_pools(&o);
 	block_frames_release(&o.frames);
 	for (size_t i = 0; i < GROUP_TYPES; i++)
 		json_array_append_new(types, json_string(group_type_words(i)));

@@ -17,6 +17,6 @@ json_t *memory_scopes(struct memory_out *o); /* while their peaks are the moment
 void memory_put_levels(struct memory_out *o);
 void memory_put_steps(struct memory_out *o);
 /* With the maps of the first `most` of them that have blocks; after the sites were put. */
-json_t *memory_pools(struct memory_out *o, size_t most);
+json_t *memory_pools(struct memory_out *o);
 
 #endif

@@ -196,11 +196,10 @@ static json_t *pool_json(struct memory_out *o, const struct block_pool *pool,
 	return one;
 }
 
-json_t *memory_pools(struct memory_out *o, size_t most)
+json_t *memory_pools(struct memory_out *o)
 {
 	const struct blocks *b = o->p->base.blocks;
 	json_t *list = json_array();
-	size_t maps = 0;
 
 	for (size_t i = 0; i < b->nprocesses; i++) {
 		for (size_t k = 0; k < b->processes[i]->npools; k++) {
@@ -208,10 +207,7 @@ json_t *memory_pools(struct memory_out *o, size_t most)
 			const struct address_map *m =
 				pool->number < o->p->nmaps ? o->p->maps[pool->number] : NULL;
 
-			if (m && (!m->nblocks || maps >= most))
-				m = NULL;
-			maps += m != NULL;
-			json_array_append_new(list, pool_json(o, pool, m));
+			json_array_append_new(list, pool_json(o, pool, m && m->nblocks ? m : NULL));
 		}
 	}
 	return list;

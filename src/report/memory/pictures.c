@@ -12,7 +12,7 @@
 
 #define MOST_ENTRIES (3u << 20) /* of all series: 32 bytes each */
 #define MOST_SITES 100000u
-#define MOST_MAPS 64u
+#define MOST_MAPS 256u /* the largest of them are shown */
 #define MOST_STEPS 100000u
 #define MOST_OOMS 1000u
 #define OWN_SITE 3 /* of struct block, which breakdown.c has the first three of */

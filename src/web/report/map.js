@@ -266,8 +266,9 @@ const blockMap = (memory, state) => {
   if (!memory.pools.some((p) => p && p.map)) return null;
   const map = new BlockMap(memory, state);
   const pool = choice("Pool", [], "", (v) => { map.pool = memory.pools[Number(v)]; map.say(); map.picture.refresh(); });
-  section("map", "Block map: addresses over time", el("div", { class: "controls" }, pool.element), map.picture.box, map.said,
-    el("p", { class: "quiet" }, "Colours are those of the bands. ", swatch("var(--hole)"), " not in use then; a red edge: a leak; an amber one: allocated too early, freed too late or idle."));
+  const controls = el("div", { class: "controls" }, pool.element), colourKey = el("p", { class: "quiet" }, "Colours are those of the bands. ", swatch("var(--hole)"), " not in use then; a red edge: a leak; an amber one: allocated too early, freed too late or idle.");
+  const none = el("p", { class: "quiet", hidden: true }, "The addresses of this device are not drawn: only those of the pools with the most memory are.");
+  section("map", "Block map: addresses over time", controls, map.picture.box, map.said, colourKey, none);
   let key = null;
   state.onChange(() => {
     const list = map.choose(), now = list.map((p) => p.number).join();
@@ -277,6 +278,8 @@ const blockMap = (memory, state) => {
         state.scope < 0 ? `${p.words}, ${scopeName(memory.model.scopes[p.scope])}` : p.words)));
       map.say();
     }
+    none.hidden = list.length > 0;
+    for (const e of [controls, map.picture.box, map.said, colourKey]) e.hidden = !list.length;
     map.picture.refresh();
   });
   return map;
