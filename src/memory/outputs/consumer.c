@@ -359,16 +359,73 @@ static void add_refusals(const struct report *r, uint64_t n, struct buf *text)
 	buf_addf(text, "; this says why: sonde mem oom %s\n", r->dir);
 }
 
+/* What the last line of a recorded job is made of. */
+struct closing {
+	struct mem_asked asked;
+	uint64_t lost, rows; /* events; rows of dumps */
+	unsigned long long unrecorded; /* processes */
+	struct err why; /* rows are lost */
+	bool empty;
+};
+
+static void add_counts(const struct report *r, const struct consumer_report *now,
+		       const struct closing *c, struct buf *text)
+{
+	buf_addf(text, "%s%llu event%s recorded%s, ",
+		 r->page->record.on ? "sonde record: " : TAG "Info: ",
+		 (unsigned long long)now->events, now->events == 1 ? "" : "s",
+		 now->running ? " so far" : "");
+	if (c->lost && now->error)
+		buf_addf(text, "%llu lost (the recording could not be written: %s)",
+			 (unsigned long long)c->lost, strerror(now->error));
+	else if (c->lost)
+		buf_addf(text, "%llu lost", (unsigned long long)c->lost);
+	else
+		buf_add_str(text, "none lost");
+	if (c->unrecorded)
+		add_unrecorded(r, c->unrecorded, text);
+	if (now->running)
+		buf_add_str(text, "; processes of the job go on and are recorded");
+	if (c->rows)
+		buf_addf(text, "; the dumps lack %llu rows: %s", (unsigned long long)c->rows,
+			 c->why.text);
+	if (now->writing)
+		buf_add_str(text, "; still writing the files");
+}
+
+static void add_next_command(const struct report *r, const struct consumer_report *now,
+			     struct closing *c, struct buf *text)
+{
+	if (r->page->record.on) {
+		buf_addf(text, ".\n%s", r->finding); /* the other consumers go on */
+		if (strstr(r->finding, WITHOUT_STACK))
+			buf_add_str(text,
+				    "sonde record: with --call-stack=python,c it would name the "
+				    "line of C or C++, too.\n");
+	} else if (c->empty && !now->running && c->unrecorded) {
+		buf_addf(text, ", in %s\n", r->dir);
+	} else if (c->empty && !now->running) {
+		mem_asked_add(&c->asked, r->cfg, false);
+		buf_addf(text, ", in %s. ", r->dir);
+		mem_asked_why_empty(&c->asked, text);
+		buf_add_char(text, '\n');
+	} else {
+		buf_addf(text, "; read them with: sonde mem show %s\n", r->dir);
+	}
+}
+
 /* The last line of a recorded job: how much there is, where, and what to do with it. */
 static void report_close(struct report *r, const struct consumer_report *now,
 			 const struct outputs *o)
 {
-	unsigned long long unrecorded = atomic_load(&r->page->unrecorded);
-	struct err why = {0};
-	uint64_t lost = diagnose_events_lost(o->diagnose), rows = dumps_lost(o->dumps, &why);
-	struct mem_asked asked = o->asked;
+	struct closing c = {.asked = o->asked,
+			    .lost = diagnose_events_lost(o->diagnose),
+			    .unrecorded = atomic_load(&r->page->unrecorded)};
 	struct buf text = {0};
 
+	c.rows = dumps_lost(o->dumps, &c.why);
+	bool none = o->silent ? now->events <= o->gpus : !o->rows;
+	c.empty = !now->events || ((c.asked.gpu.known || c.asked.driver_unseen) && none);
 	if (r->closed && now->events == r->events && now->running == r->running)
 		return;
 	memset(r->page->closing, 0, sizeof(r->page->closing));
@@ -384,52 +441,17 @@ static void report_close(struct report *r, const struct consumer_report *now,
 		buf_release(&text);
 		return;
 	}
-	answer_memory(r, now, lost, unrecorded);
-	if (r->page->record.on && !now->events && !now->running && !lost && !rows && !unrecorded) {
+	answer_memory(r, now, c.lost, c.unrecorded);
+	if (r->page->record.on && !now->events && !now->running && !c.lost && !c.rows &&
+	    !c.unrecorded) {
 		describe_no_memory(r, &text);
 		return;
 	}
-	buf_addf(&text, "%s%llu event%s recorded%s, ",
-		 r->page->record.on ? "sonde record: " : TAG "Info: ",
-		 (unsigned long long)now->events, now->events == 1 ? "" : "s",
-		 now->running ? " so far" : "");
-	if (lost && now->error)
-		buf_addf(&text, "%llu lost (the recording could not be written: %s)",
-			 (unsigned long long)lost, strerror(now->error));
-	else if (lost)
-		buf_addf(&text, "%llu lost", (unsigned long long)lost);
-	else
-		buf_add_str(&text, "none lost");
-	if (unrecorded)
-		add_unrecorded(r, unrecorded, &text);
-	if (now->running)
-		buf_add_str(&text, "; processes of the job go on and are recorded");
-	if (rows)
-		buf_addf(&text, "; the dumps lack %llu rows: %s", (unsigned long long)rows,
-			 why.text);
-	if (now->writing)
-		buf_add_str(&text, "; still writing the files");
-	bool none = o->silent ? now->events <= o->gpus : !o->rows;
-	bool empty = !now->events || ((asked.gpu.known || asked.driver_unseen) && none);
-	if (r->page->record.on) {
-		buf_addf(&text, ".\n%s", r->finding); /* the other consumers go on */
-		if (strstr(r->finding, WITHOUT_STACK))
-			buf_add_str(&text,
-				    "sonde record: with --call-stack=python,c it would name the "
-				    "line of C or C++, too.\n");
-	} else if (empty && !now->running && unrecorded) {
-		buf_addf(&text, ", in %s\n", r->dir);
-	} else if (empty && !now->running) {
-		mem_asked_add(&asked, r->cfg, false);
-		buf_addf(&text, ", in %s. ", r->dir);
-		mem_asked_why_empty(&asked, &text);
-		buf_add_char(&text, '\n');
-	} else {
-		buf_addf(&text, "; read them with: sonde mem show %s\n", r->dir);
-	}
+	add_counts(r, now, &c, &text);
+	add_next_command(r, now, &c, &text);
 	if (o->refusals)
 		add_refusals(r, o->refusals, &text);
-	session_add_line(r->page, r->terminal, &text, lost || rows || unrecorded);
+	session_add_line(r->page, r->terminal, &text, c.lost || c.rows || c.unrecorded);
 	buf_release(&text);
 }
 

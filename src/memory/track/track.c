@@ -84,6 +84,102 @@ static void count_orphan(struct track *t, uint32_t number, const struct rec *r)
 	t->damage.orphans += unknown || t->damage.places > 0;
 }
 
+/* What is alive: blocks and pools. */
+static bool take_memory(struct proc *p, uint32_t tid, const struct rec *r)
+{
+	switch (r->type) {
+	case REC_ALLOC:
+		alive_add(p, tid, (const struct rec_alloc *)r);
+		return true;
+	case REC_FREE:
+		alive_remove(p, tid, (const struct rec_free *)r);
+		return true;
+	case REC_HEAP:
+		alive_set_pool(p, (const struct rec_heap *)r);
+		return true;
+	case REC_VMM:
+		cuda_vmm(p, tid, (const struct rec_vmm *)r);
+		return true;
+	case REC_CONTEXT:
+		cuda_context(p, tid, (const struct rec_context *)r);
+		return true;
+	case REC_MAP:
+		mappings_record(p, tid, (const struct rec_map *)r);
+		return true;
+	case REC_BLOCK:
+	case REC_STATE:
+		checkpoint_record(p, tid, r);
+		return true;
+	default:
+		return false;
+	}
+}
+
+/* What becomes a row as it comes. */
+static bool take_rows(struct proc *p, uint32_t tid, const struct rec *r)
+{
+	switch (r->type) {
+	case REC_ACCESS:
+		if (p->window)
+			rows_access(p, tid, (const struct rec_access *)r);
+		return true;
+	case REC_OP:
+		rows_op(p, tid, (const struct rec_op *)r);
+		return true;
+	case REC_KERNEL:
+		if (p->window)
+			rows_kernel(p, tid, (const struct rec_kernel *)r);
+		return true;
+	case REC_MARK:
+		window_mark(p, tid, (const struct rec_mark *)r);
+		return true;
+	case REC_SNAPSHOT:
+		snapshot_record(p, tid, (const struct rec_snapshot *)r);
+		return true;
+	case REC_OOM:
+		oom_record(p, tid, (const struct rec_oom *)r);
+		return true;
+	case REC_WATCH:
+		watch_record(p, tid, (const struct rec_watch *)r);
+		return true;
+	case REC_CALL:
+		trace_record(p, tid, (const struct rec_call *)r);
+		return true;
+	default:
+		return false;
+	}
+}
+
+/* Samples, and what later records refer to. */
+static void take_facts(struct proc *p, uint32_t tid, const struct rec *r)
+{
+	switch (r->type) {
+	case REC_SYSTEM:
+		if (((const struct rec_system *)r)->kind == SYSTEM_HOST_MEMORY)
+			p->host_memory = *(const struct rec_system *)r;
+		else
+			window_system(p, tid, (const struct rec_system *)r);
+		break;
+	case REC_DEVICE:
+		device_record(p, (const struct rec_device *)r);
+		break;
+	case REC_USAGE:
+		alive_emit_usage(p);
+		if (p->track->sink.usage)
+			p->sampled = *(const struct rec_usage *)r;
+		break;
+	case REC_PROCESS:
+		p->who = *(const struct rec_process *)r;
+		if (p->track->sink.process)
+			p->track->sink.process(p->track->sink.arg, p->info.proc,
+					       (const struct rec_process *)r);
+		break;
+	default:
+		note_context(p, tid, r);
+		break;
+	}
+}
+
 static void track_record(void *arg, uint32_t number, uint32_t tid, const struct rec *r)
 {
 	struct track *t = arg;
@@ -107,79 +203,8 @@ static void track_record(void *arg, uint32_t number, uint32_t tid, const struct 
 		p->last_ns = r->time_ns;
 	if (!alive_has_room(p, r) || !budget_allows(p, r))
 		return;
-	switch (r->type) {
-	case REC_ALLOC:
-		alive_add(p, tid, (const struct rec_alloc *)r);
-		break;
-	case REC_FREE:
-		alive_remove(p, tid, (const struct rec_free *)r);
-		break;
-	case REC_HEAP:
-		alive_set_pool(p, (const struct rec_heap *)r);
-		break;
-	case REC_VMM:
-		cuda_vmm(p, tid, (const struct rec_vmm *)r);
-		break;
-	case REC_CONTEXT:
-		cuda_context(p, tid, (const struct rec_context *)r);
-		break;
-	case REC_MAP:
-		mappings_record(p, tid, (const struct rec_map *)r);
-		break;
-	case REC_ACCESS:
-		if (p->window)
-			rows_access(p, tid, (const struct rec_access *)r);
-		break;
-	case REC_OP:
-		rows_op(p, tid, (const struct rec_op *)r);
-		break;
-	case REC_KERNEL:
-		if (p->window)
-			rows_kernel(p, tid, (const struct rec_kernel *)r);
-		break;
-	case REC_MARK:
-		window_mark(p, tid, (const struct rec_mark *)r);
-		break;
-	case REC_SYSTEM:
-		if (((const struct rec_system *)r)->kind == SYSTEM_HOST_MEMORY)
-			p->host_memory = *(const struct rec_system *)r;
-		else
-			window_system(p, tid, (const struct rec_system *)r);
-		break;
-	case REC_SNAPSHOT:
-		snapshot_record(p, tid, (const struct rec_snapshot *)r);
-		break;
-	case REC_OOM:
-		oom_record(p, tid, (const struct rec_oom *)r);
-		break;
-	case REC_WATCH:
-		watch_record(p, tid, (const struct rec_watch *)r);
-		break;
-	case REC_DEVICE:
-		device_record(p, (const struct rec_device *)r);
-		break;
-	case REC_USAGE:
-		alive_emit_usage(p);
-		if (p->track->sink.usage)
-			p->sampled = *(const struct rec_usage *)r;
-		break;
-	case REC_PROCESS:
-		p->who = *(const struct rec_process *)r;
-		if (p->track->sink.process)
-			p->track->sink.process(p->track->sink.arg, p->info.proc,
-					       (const struct rec_process *)r);
-		break;
-	case REC_BLOCK:
-	case REC_STATE:
-		checkpoint_record(p, tid, r);
-		break;
-	case REC_CALL:
-		trace_record(p, tid, (const struct rec_call *)r);
-		break;
-	default:
-		note_context(p, tid, r);
-		break;
-	}
+	if (!take_memory(p, tid, r) && !take_rows(p, tid, r))
+		take_facts(p, tid, r);
 }
 
 static void track_stack(void *arg, uint32_t number, uint32_t id, const uint64_t *pc, uint32_t depth)
