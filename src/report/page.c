@@ -207,7 +207,7 @@ static int add_directory(struct page *r, const char *path, struct err *err)
 	if (activity.code && activity.code != -ENOENT)
 		return err_set(err, activity.code, "%s", activity.text);
 	return err_set(err, -ENOENT,
-		       "there is nothing in '%s' that a report shows: no recording or dump of "
+		       "'%s' contains nothing that a report can show: no recording or dump of "
 		       "memory, no files of activities, no trace of steps, no profile",
 		       path);
 }
@@ -228,7 +228,8 @@ int page_add(struct page *r, const char *path, struct err *err)
 	int status = add_memory(r, path, NULL, err);
 	if (status == -EINVAL && !is_dump_file(path))
 		err_set(err, status,
-			"'%s' is nothing that a report shows: no recording or dump of memory, no "
+			"'%s' is no file that a report can show: no recording or dump of memory, "
+			"no "
 			"file of activities, no profile (collapsed text, speedscope, a Chrome "
 			"trace)",
 			path);

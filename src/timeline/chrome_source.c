@@ -539,8 +539,8 @@ int timeline_read_chrome(struct timeline *t, const struct timeline_source *from,
 		find_owners(&s);
 		if (!s.has_base)
 			buf_addf(notes,
-				 "'%s' does not say when it began: its times are taken for those "
-				 "of the wall clock.\n",
+				 "'%s' has no start time: its times are taken as wall-clock "
+				 "times.\n",
 				 from->path);
 		if (s.bad)
 			buf_addf(notes, "'%s': %llu events could not be read and are left out.\n",

@@ -377,11 +377,10 @@ int timeline_clocks_solve(struct timeline_clocks *c, const char *beside, struct 
 	if (pairs.n)
 		solve_hosts(c, &pairs);
 	if (pairs.unclear)
-		buf_addf(
-			notes,
-			"It is not clear which collectives of %llu rank%s belong to which of other "
-			"hosts: they say nothing about clocks.\n",
-			(unsigned long long)pairs.unclear, pairs.unclear == 1 ? "" : "s");
+		buf_addf(notes,
+			 "It is not clear which collectives of %llu rank%s belong to which of "
+			 "other hosts: clocks cannot be derived from them.\n",
+			 (unsigned long long)pairs.unclear, pairs.unclear == 1 ? "" : "s");
 	free(pairs.list);
 	return 0;
 }

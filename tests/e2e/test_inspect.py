@@ -105,7 +105,7 @@ def test_memory_of_a_job_grows_on_the_page(users, node):
         snapshot = lambda who: who.do(lambda: asks(node, "getSnapshot", snapshot=taken["snapshot"]))
         got = wait_until(lambda: (lambda s: s["state"] == "ended" and s)(snapshot(users.alice)))
         assert "wait_here" in json.dumps(got["snapshot"])
-        assert snapshot(users.bob)["status"] == "failed: there is no such snapshot, or not any more"
+        assert snapshot(users.bob)["status"] == "failed: no such snapshot: it may have been deleted"
         assert not list(helpers(users.root.uid))
     finally:
         p.kill()

@@ -221,7 +221,7 @@ def test_the_answer_names_a_leak(build, tmp_path):
     data = re.search(r'id="data">([^<]*)</script>', (tmp_path / "r.html").read_text()).group(1)
     assert b" of 1 rank: a step takes" in gzip.decompress(base64.b64decode(data))
     assert "loses 1.00 MiB of device 0 in every step" in got.said
-    assert "without a call stack" in got.said and "with --call-stack=python,c" in got.said
+    assert "without a call stack" in got.said and "--call-stack=python,c" in got.said
     assert f"sonde report {got.dir}" in got.said
     assert len(got.said.splitlines()) < 8
 

@@ -9,7 +9,7 @@
 #include "formats/json_value.h"
 
 #define NOT_ASKED                                                                                  \
-	"Nothing here says which module or line launched what devices executed: collect with "     \
+	"These files do not contain which module or line launched what: collect with "             \
 	"'dyno npu-monitor --npu-monitor-start --attribute --export-type Jsonl ...' (a DB has no " \
 	"place for it).\n"
 

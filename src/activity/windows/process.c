@@ -26,7 +26,8 @@ static int read_request(struct window *w, struct err *err)
 	else if (w->kind == REQUEST_TRACE)
 		wrong = trace_request_read(w->text, w->text_len, &w->trace);
 	else
-		return err_set(err, -EINVAL, "its request is none for a monitor or a trace");
+		return err_set(err, -EINVAL,
+			       "the request is neither for a monitor nor for a trace");
 	if (wrong)
 		return err_set(err, -EINVAL, "its request has no good value for %s", wrong);
 	return 0;

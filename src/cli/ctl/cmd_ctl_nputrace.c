@@ -68,7 +68,7 @@ static int check_trace(const struct nputrace_config *c, struct err *err)
 	if (c->iterations == NOT_GIVEN)
 		return err_set(err, -EINVAL,
 			       "option '--iterations' is missing: --iterations=<N>, or "
-			       "--duration-ms=<MS> for a job that tells no steps");
+			       "--duration-ms=<MS> for a job that announces no steps");
 	if (!*c->log_file || (stat(c->log_file, &st) == 0 && S_ISREG(st.st_mode)))
 		return err_set(err, -EINVAL, "--log-file must be a valid directory: '%.200s'",
 			       c->log_file);
@@ -271,7 +271,7 @@ static const struct args_example examples[] = {
 	 "--data-simplification false --log-file /tmp/profile_data"},
 	{"the next step of rank 0", "sonde ctl nputrace --start-step -1 --iterations 1 --rank-list "
 				    "0 --log-file /tmp/profile_data"},
-	{"half a second of a job that tells no steps",
+	{"half a second of a job that announces no steps",
 	 "sonde ctl nputrace --duration-ms 500 --log-file /tmp/profile_data"},
 	{"the job hangs: write what was traced so far", "sonde ctl nputrace --stop"},
 	{NULL, NULL},

@@ -359,8 +359,8 @@ static const struct opt options[] = {
 	OPTION_TEXT("rank", "RANK", AT(rank), "all ranks", "Only the process of this rank."),
 	COMMAND_TOP_OPTION(struct live_options, "Lines of the table, without a terminal."),
 	OPTION_UINT("interval", "SECONDS", AT(interval_s), 1, 3600, "1",
-		    "How often it is looked at.", .group = "When"),
-	OPTION_FLAG("once", AT(once), "Show what there is now, and end."),
+		    "How often the recording is read.", .group = "When"),
+	OPTION_FLAG("once", AT(once), "Show the present state and end."),
 	COMMAND_JSON_OPTION(struct live_options),
 	OPT_END,
 };

@@ -59,7 +59,8 @@ static int request_copy(const char *dir, struct err *err)
 
 	/* Its page is written to. */
 	if (r == 0 && (!S_ISDIR(st.st_mode) || st.st_uid != geteuid()))
-		r = err_set(err, -EPERM, "'%s' belongs to another user: ask as that user", dir);
+		r = err_set(err, -EPERM,
+			    "'%s' belongs to another user: run this command as that user", dir);
 	if (r == 0)
 		r = session_map(dir, false, &page, err);
 	if (r < 0)
@@ -67,8 +68,8 @@ static int request_copy(const char *dir, struct err *err)
 	if (!page->record.on || !session_is_live(dir, page)) {
 		session_unmap(page);
 		return err_set(err, -ENOENT,
-			       "nobody records into '%s' now: only a job that `sonde record` has "
-			       "started, and that runs, can be asked",
+			       "'%s' is not being recorded now: --dump needs a running job of "
+			       "`sonde record`",
 			       dir);
 	}
 	uint32_t frozen = atomic_load(&page->record.frozen);

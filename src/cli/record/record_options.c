@@ -148,7 +148,7 @@ const struct opt record_option_table[] = {
 		    "counters (of devices and host)."),
 	OPTION_CALL("steps", "FIRST-LAST", parse_steps, 0, "all",
 		    "Kernels, stacks and counters of these training steps alone, from a little "
-		    "before to a little after them. Memory is followed always, since a block lives "
+		    "before to a little after them. Memory is always followed, since a block lives "
 		    "longer than a step."),
 	OPTION_CALL("duration", "TIME", stack_parse_seconds, AT(duration_ns),
 		    "as long as the job runs",
@@ -161,25 +161,25 @@ const struct opt record_option_table[] = {
 		    "'sonde record --dump'.",
 		    .min = 1000000),
 	OPTION_FLAG("dump", AT(dump),
-		    "Run nothing: freeze a copy of what a recording has now, beside it. Which one "
-		    "is said by a process of the job or by the recording's directory; else it is "
-		    "the newest one in ./" OUTPUT "."),
+		    "Run nothing: save a copy of what a running recording has now, beside it. Name "
+		    "a process of the job or the directory of the recording; else it is the newest "
+		    "one in ./" OUTPUT "."),
 	OPTION_CALL("interval", "TIME", stack_parse_seconds, AT(interval_ns), "0.02",
 		    "Between two samples of the Python stacks, from 1 ms to 1 s.", .min = 1000),
 	OPTION_FLAG("api", AT(api),
 		    "Record calls of the vendor's runtime, too; with them the timeline has arrows "
 		    "from launches to kernels."),
 	OPTION_CALL("call-stack", "LIST", mem_parse_call_stack, 0, "python:10",
-		    "Record where memory is asked for: c[:DEPTH], python[:DEPTH], or both; "
-		    "python:0 for neither."),
+		    "Call stacks of allocations: c[:DEPTH], python[:DEPTH], or both; python:0 for "
+		    "none."),
 	OPTION_CALL("device", "LIST", mem_parse_device, 0, "every NPU and GPU that the job uses",
 		    "Whose memory is recorded: npu, gpu, npu:ID, gpu:ID, cpu (host memory)."),
 	OPTION_CALL("max-size", "SIZE", mem_parse_max_size, 0, "any size",
-		    "The largest that the recording may become, such as 2G. The oldest part is "
-		    "dropped, and every answer says so."),
+		    "Largest size of the recording, such as 2G. The oldest part is dropped, and "
+		    "every answer reports that."),
 	OPTION_TEXT("mspti", "LIBRARY", AT(mspti),
 		    "$ASCEND_HOME_PATH/lib64/" MONITOR_MSPTI ", if it is there",
-		    "The CANN library that reports what NPUs execute; 'none': none.",
+		    "The CANN library that reports what NPUs execute; 'none': do not use one.",
 		    .group = "Other"),
 	OPTION_FLAG("quiet", AT(mem.quiet), "Say nothing at the end.", .letters = "q"),
 	COMMAND_HELP_OPTION,

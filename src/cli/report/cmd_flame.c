@@ -87,7 +87,8 @@ static int write_flame(const struct command *cmd, const char *path, void *option
 	if (text_ends_with(o->output, ".png") || text_ends_with(o->output, ".pdf") ||
 	    text_ends_with(o->output, ".jpg")) {
 		err_set(&err, -EINVAL,
-			"'%s': it writes NAME.svg (a picture) or NAME.html (a page); a browser "
+			"'%s': the name must end with .svg (a picture) or .html (a page); a "
+			"browser "
 			"prints both to PDF",
 			o->output);
 		return command_fail(cmd, &err, EXIT_USAGE);

@@ -116,7 +116,8 @@ static const struct args_example examples[] = {
 	{"memory, device time and Python stacks of a job together",
 	 "sonde report -o job.html memscopeDumpResults /tmp/trace stacks.txt"},
 	{"what differs between two runs", "sonde report yesterday/ today/"},
-	{"for somebody else's eyes", "sonde report --redact -o ticket.html memscopeDumpResults"},
+	{"without your own names, to hand on",
+	 "sonde report --redact -o ticket.html memscopeDumpResults"},
 	{NULL, NULL},
 };
 

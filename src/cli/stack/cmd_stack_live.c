@@ -147,7 +147,7 @@ static void add_table(struct live_run *r, const struct stack_live_table *t, unsi
 	if (t->n)
 		table_print(&table, width, out);
 	if (!t->n && *r->list.filter.text)
-		buf_add_str(out, "Nothing here has that in its name.\n");
+		buf_add_str(out, "No name contains this text.\n");
 	else if (rows && t->n > n)
 		buf_addf(out, "%zu to %zu of %zu\n", first + 1, first + n, t->n);
 	else if (t->n > n)
@@ -356,8 +356,8 @@ static const struct opt options[] = {
 		    "Only names with this text. Also the key /."),
 	COMMAND_TOP_OPTION(struct live_options, "Lines of the table, without a terminal."),
 	STACK_SECONDS("interval", AT(stack.interval_ns), "0.01",
-		      "Time between two looks at the stacks, also as 5ms.", .group = "When",
-		      .letters = "i", .min = 100),
+		      "Time between two samples, also as 5ms.", .group = "When", .letters = "i",
+		      .min = 100),
 	STACK_SECONDS("every", AT(every_ns), "1", "How often it is shown.", .min = 100000),
 	STACK_SECONDS("duration", AT(stack.duration_ns), "until the processes end, or Ctrl-C",
 		      "End after this time.", .letters = "d"),

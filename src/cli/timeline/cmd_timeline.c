@@ -185,8 +185,8 @@ static void print_clocks(const struct timeline_clocks *clocks)
 			 "%.3f ms apart is not known\n",
 			 (double)bound / 1e6);
 	else
-		buf_add_str(&t, "sonde timeline: the order of events of hosts whose clock is not "
-				"known is not known; `sonde ctl clocks -o FILE` measures clocks\n");
+		buf_add_str(&t, "sonde timeline: events of hosts with unknown clocks cannot be "
+				"ordered; `sonde ctl clocks -o FILE` measures clocks\n");
 	fputs(buf_str(&t), stderr);
 	buf_release(&t);
 }
@@ -336,9 +336,10 @@ static int print_answer(const struct command *cmd, const struct timeline_command
 		status = print_explained(cmd, o, c, t, &job);
 	} else {
 		err_set(&err, -ENODATA,
-			"no work of a device is in these files: --explain needs kernels, from "
+			"these files contain no work of devices: --explain needs kernels, from "
 			"`sonde record`, `dyno nputrace`, `dyno gputrace` or `dyno npu-monitor "
-			"--log-file`. What is in them: sonde report, or without --explain");
+			"--log-file`. To see what they contain: sonde report, or leave out "
+			"--explain");
 		status = command_fail(cmd, &err, EXIT_FAILED);
 	}
 	split_job_release(&job);
@@ -400,8 +401,7 @@ static int write_timeline(const struct command *cmd, struct args *a, struct time
 	}
 	if (r == 0 && !counts.slices && !counts.counters && !counts.instants)
 		r = err_set(&err, -ENODATA,
-			    counts.outside ? "nothing is in the time or of the ranks that "
-					     "were asked for"
+			    counts.outside ? "no event lies in the requested time and ranks"
 					   : "there is nothing to show in these files");
 	r = end_file(o->output, part, r, &err);
 	print_notes(cmd, &notes);

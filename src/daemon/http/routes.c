@@ -344,7 +344,7 @@ static void route_report(const struct http_call *call, const char *number, struc
 	if (call->who.right != ACCESS_NONE && number_read(number, strlen(number), &n) && n > 0)
 		page = inspect_report_page(call->d->inspect, &call->who, (uint64_t)n);
 	if (!page) {
-		http_fail(out, 404, "there is no such report, or not any more");
+		http_fail(out, 404, "no such report: it may have been deleted");
 		return;
 	}
 	out->status = 200;

@@ -28,8 +28,8 @@ static const char *text_of(const json_t *request, const char *key)
 static const char *find_fault(const struct access_grant *who, const char *hosts, const char *certs)
 {
 	if (who->self == (uid_t)-1)
-		return "other hosts are asked as the user of this machine who asks here, and it is "
-		       "not known who that is: open the page on the node, or through ssh -L";
+		return "other hosts are called with your rights, but it is not known which user of "
+		       "this machine you are: open the page on the node, or through ssh -L";
 	if (!*hosts || strlen(hosts) > HOSTS_BYTES)
 		return "name the hosts: node1,node2,node[3-8]";
 	if (*certs && (*certs != '/' || strlen(certs) > PATH_BYTES))

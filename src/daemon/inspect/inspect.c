@@ -231,7 +231,7 @@ struct run *inspect_run(struct inspect *i, const struct run *like, const struct 
 	struct run *r;
 
 	if (!make_room(i, like->uid)) {
-		err_set(err, -EAGAIN, "too many questions at once; try again in a moment");
+		err_set(err, -EAGAIN, "too many requests at once; try again in a moment");
 		return NULL;
 	}
 	r = xcalloc(1, sizeof(*r));
@@ -324,9 +324,10 @@ json_t *inspect_state(const struct run *r, const char *key, json_t *answer, bool
 {
 	const char *state = r->fd >= 0 ? "running" : *r->why ? "failed" : "ended";
 	/* it may name files */
-	json_t *why = !*r->why	? json_null()
-		      : reasons ? json_string(r->why)
-				: json_string("it could not be looked into; its user sees why");
+	json_t *why =
+		!*r->why  ? json_null()
+		: reasons ? json_string(r->why)
+			  : json_string("it could not be read; its own user can see the reason");
 
 	return json_pack("{s:s, s:o, s:o}", "state", state, "why", why, key, answer);
 }
@@ -438,5 +439,5 @@ json_t *inspect_get_snapshot(struct inspect *i, const struct access_grant *who,
 			return describe_process(
 				r, "snapshot",
 				r->commands && (!who || who->command_lines || who->uid == r->uid));
-	return inspect_refuse("there is no such snapshot, or not any more");
+	return inspect_refuse("no such snapshot: it may have been deleted");
 }

@@ -68,7 +68,9 @@ static const char *find_paths(struct inspect *i, const struct access_grant *who,
 		add_path(out, json_string_value(json_object_get(one, "path")));
 	}
 	json_decref(replies);
-	return why ? why : out->n ? NULL : "no files of this request are known, or not any more";
+	return why	? why
+	       : out->n ? NULL
+			: "no files of this request are known; they may have been deleted";
 }
 
 /* One of a user, and no more than some of all: the oldest goes. */
@@ -133,7 +135,7 @@ json_t *inspect_get_report(struct inspect *i, const struct access_grant *who, co
 	struct run *r = find_report(i, who, (uint64_t)number);
 
 	if (!r)
-		return inspect_refuse("there is no such report, or not any more");
+		return inspect_refuse("no such report: it may have been deleted");
 	bool is_there = r->fd < 0 && r->line.len;
 	return inspect_state(
 		r, "path", is_there ? json_sprintf("report/%lld", (long long)number) : json_null(),

@@ -123,8 +123,8 @@ static int check_user(const struct inspect_start *s, struct err *err)
 	if (geteuid() == 0 || s->uid == geteuid())
 		return 0;
 	return err_set(err, -EPERM,
-		       "the daemon does not run as root, so it can look into processes of its own "
-		       "user alone, and ask other hosts for that user alone");
+		       "the daemon does not run as root, so it can read processes of its own user "
+		       "only, and call other hosts for that user only");
 }
 
 /* Its group, if it has no other rights than its user: the directory is its effective user's. */

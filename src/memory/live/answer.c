@@ -182,16 +182,14 @@ static void describe_state(struct live *l, struct buf *out)
 	uint64_t at, size;
 
 	if (live_state(l) == LIVE_KILLED)
-		add_text(out,
-			 "Its recorder is gone and did not end it: 'sonde mem recover' brings back "
-			 "what is left in the buffers.\n");
+		add_text(out, "Its recorder was killed before the recording was complete: 'sonde "
+			      "mem recover' brings back what is left in the buffers.\n");
 	loss_describe(&loss, NULL, out);
 	if (out->len && out->data[out->len - 1] != '\n')
 		buf_add_char(out, '\n');
 	if (d->yes)
-		add_text(out,
-			 "The oldest part was dropped (--max-size): what was allocated in it and "
-			 "freed since is in no number.\n");
+		add_text(out, "The oldest part was dropped (--max-size): what was allocated there "
+			      "and freed since is not counted.\n");
 	live_progress(l, &at, &size);
 	if (size > at + (1u << 20) && live_state(l) == LIVE_RUNNING)
 		add_text(out, "Still reading: {} of {}.\n", BYTES(at), BYTES(size));
@@ -341,7 +339,7 @@ void live_groups_text(const struct live_groups *g, const struct live_view *v,
 	table_print(&t, display->width, out);
 	if (!g->n)
 		buf_addf(out, "%s\n",
-			 v->filter && *v->filter ? "Nothing here has that in its name."
+			 v->filter && *v->filter ? "No name contains this text."
 						 : "Nothing was allocated yet.");
 	table_release(&t);
 	buf_release(&cell);

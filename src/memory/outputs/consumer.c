@@ -399,9 +399,8 @@ static void add_next_command(const struct report *r, const struct consumer_repor
 	if (r->page->record.on) {
 		buf_addf(text, ".\n%s", r->finding); /* the other consumers go on */
 		if (strstr(r->finding, WITHOUT_STACK))
-			buf_add_str(text,
-				    "sonde record: with --call-stack=python,c it would name the "
-				    "line of C or C++, too.\n");
+			buf_add_str(text, "sonde record: --call-stack=python,c also names lines of "
+					  "C and C++.\n");
 	} else if (c->empty && !now->running && c->unrecorded) {
 		buf_addf(text, ", in %s\n", r->dir);
 	} else if (c->empty && !now->running) {

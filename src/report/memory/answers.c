@@ -56,7 +56,7 @@ static const struct {
 };
 #define QUESTIONS (sizeof(questions) / sizeof(questions[0]))
 enum { OWNERS = 2 };
-_Static_assert(QUESTIONS <= ANSWERS_MOST, "more questions than there is room for");
+_Static_assert(QUESTIONS <= ANSWERS_MOST, "too many questions");
 
 /* An analysis that feeds all others. */
 struct all {

@@ -399,7 +399,7 @@ void stack_live_describe(const struct stack_live_table *t, const struct stack_li
 			 t->processes == 1 ? "" : "es");
 	else if (v->moments.gil || v->moments.running)
 		buf_addf(out, "No thread %s in this interval.\n",
-			 v->moments.gil ? "had the GIL when it was looked at" : "ran");
+			 v->moments.gil ? "had the GIL when it was sampled" : "ran");
 	if (t->crowded)
 		buf_addf(out, "Only the first %u functions and lines are counted.\n",
 			 (unsigned)LIVE_MAX_PLACES);

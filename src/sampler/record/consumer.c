@@ -278,8 +278,8 @@ static void add_advice(const struct state *s, bool events, struct buf *text)
 	bool memory = events && atomic_load(&s->page->want) & WANT_ALLOC;
 	bool kernels = events && s->page->record.kinds;
 
-	buf_addf(text, "sonde record: now look at it: sonde report %s\n", s->dir);
-	buf_addf(text, "sonde record: or ask that directory: sonde timeline%s%s\n",
+	buf_addf(text, "sonde record: to see it as a page: sonde report %s\n", s->dir);
+	buf_addf(text, "sonde record: other commands for this directory: sonde timeline%s%s\n",
 		 memory ? ", sonde mem leaks, sonde mem peak" : "",
 		 kernels ? ", sonde activity summary, sonde timeline --explain" : "");
 }
