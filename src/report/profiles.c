@@ -22,7 +22,7 @@
 
 enum profile_input profile_input_of(const char *path)
 {
-	char head[512];
+	char head[4096];
 	int fd = fs_open(path, O_RDONLY, 0, NULL);
 	ssize_t n = fd < 0 ? -1 : fs_read_at(fd, head, sizeof(head) - 1, 0);
 	size_t i = 0;
@@ -43,6 +43,8 @@ enum profile_input profile_input_of(const char *path)
 	if (memchr(head, '\0', (size_t)n)) /* a binary file */
 		return PROFILE_INPUT_NONE;
 	const char *end = strchr(head, '\n'), *last = end ? end : head + n;
+	if (!end && (size_t)n == sizeof(head) - 1) /* a deep stack: its count comes later */
+		return PROFILE_INPUT_TEXT;
 	while (last > head && (last[-1] == '\r' || (last[-1] >= '0' && last[-1] <= '9')))
 		last--;
 	return last > head && last[-1] == ' ' ? PROFILE_INPUT_TEXT : PROFILE_INPUT_NONE;

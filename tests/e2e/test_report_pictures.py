@@ -12,7 +12,7 @@ import re
 
 import axe
 import pytest
-from test_report_page import COLUMNS, HOSTILE, Page, browser, record, run  # noqa: F401
+from test_report_page import COLUMNS, HOSTILE, Page, browser, craft_trace, record, run  # noqa: F401
 from waiting import wait_until
 
 WEB = pathlib.Path(__file__).resolve().parents[2] / "src/web"
@@ -66,7 +66,8 @@ def test_memory_that_ran_out_is_marked(build, browser, refused):  # noqa: F811
 def move(page, selector, x, y, kind="mouseMoved"):
     page.js(f"document.querySelector({json.dumps(selector)}).scrollIntoView({{block: 'center'}})")
     box = page.js(f"(({{left, top}}) => [left, top])(document.querySelector({json.dumps(selector)}).getBoundingClientRect())")
-    page.b.ask("Input.dispatchMouseEvent", type=kind, x=box[0] + x, y=box[1] + y)
+    for back in (1, 0):
+        page.b.ask("Input.dispatchMouseEvent", type=kind, x=box[0] + x - back, y=box[1] + y)
 
 
 def test_a_pointer_finds_who_when_and_how_long(browser, refused):  # noqa: F811
@@ -218,6 +219,50 @@ def test_words_of_a_profile(build, browser, tmp_path):  # noqa: F811
     assert "processes and threads" in page.js("document.querySelector('#stacks').innerText")
     assert axe.serious(page.b) == []
     page.check()
+
+
+@pytest.mark.parametrize("frames", [20, 60, 400])
+def test_deep_stacks_are_a_profile(build, browser, tmp_path, frames):  # noqa: F811
+    """Lines of collapsed text are as long as stacks are deep; also in the file's first line."""
+    path = tmp_path / "a.txt"
+    path.write_text(";".join(f"function_{i} (package/module_{i}.py:{i})" for i in range(frames)) + " 9\n")
+    run(build / "bin/sonde", "report", "-o", tmp_path / "r.html", path)
+    page = Page(browser, tmp_path / "r.html")
+    deepest = page.js("p.profiles[0].own.findIndex((v) => v === 9)")
+    assert len(page.js(f"p.tree.stack({deepest})")) == frames
+    run(build / "bin/sonde", "flame", "-o", tmp_path / "a.svg", path)
+    page.check()
+
+
+def test_hostile_names_in_all_pictures(build, browser, tmp_path):  # noqa: F811
+    """Markup, escapes, 4 KiB and bytes that are no UTF-8: as the title, in stacks, kernels and hosts, on a phone."""
+    evil = HOSTILE + "x" * 4096
+    frames = [evil, "bad \udcff\udcfe", "--><svg onload=document.title='evil'>"]
+    text = ";".join(frames) + " 5\n" + ";".join(reversed(frames)) + " 7\n"
+    (tmp_path / "h.collapsed.txt").write_bytes(text.encode("utf-8", "surrogateescape"))
+    craft_trace(tmp_path / "trace")
+    for summary in (tmp_path / "trace").glob("*/summary.json"):
+        made = json.loads(summary.read_text())
+        made["host"] = made["kernels"][0]["name"] = evil
+        summary.write_text(json.dumps(made))
+    run(build / "bin/sonde", "report", "--title", evil, "-o", tmp_path / "r.html", tmp_path / "h.collapsed.txt",
+        tmp_path / "trace")  # fmt: skip
+    for width in (1280, 390):
+        page = Page(browser, tmp_path / "r.html", width=width)
+        assert page.js("p.profiles.length") == 1 and page.js("p.activities.length") == 1
+        shown = page.b.js("document.body.innerText")
+        assert shown.count("<img src=x") >= 3 and "\x1b" not in shown and "\u202e" not in shown
+        words = words_drawn(page, "p.profiles[0].picture") + words_drawn(page, "p.activities[0].time.picture")
+        assert words and all(len(w) < 300 and "\x1b" not in w and "\u202e" not in w for w in words)
+        assert page.b.js("document.documentElement.scrollWidth <= innerWidth")
+        if width == 390: # a telephone has no pointer
+            page.check()
+            continue
+        move(page, "#stacks canvas", 40, 30)
+        page.b.until("!document.getElementById('tip').hidden")
+        tip = page.js("(({width, left}) => [width, left])(document.getElementById('tip').getBoundingClientRect())")
+        assert 0 <= tip[1] and tip[0] + tip[1] <= width + 1
+        page.check()
 
 
 # --- colours ---

@@ -76,7 +76,7 @@ Memory.prototype.bestGrouping = function () {
 const scopeName = (s) => `${s.device === "cpu" ? "host memory" : `device ${s.device}`}, ${s.process}`;
 
 const showHead = (model) => {
-  document.getElementById("title").textContent = shown(model.title);
+  document.getElementById("title").textContent = clipped(shown(model.title), 160);
   const about = model.memory.filter((m) => m.rows).map((m) => {
     const pids = new Set(m.scopes.map((s) => s.pid)).size, when = new Date(m.start_ms);
     return `${isNaN(when) || m.start_ms < 1e11 ? "" : when.toISOString().slice(0, 19).replace("T", " ") + " UTC, "}${timeText(m.length_ns)}, ` +
