@@ -7,13 +7,16 @@ of the build under test are used again ($SONDE_BUILD).
 
 import base64
 import csv
+import functools
 import hashlib
 import io
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tarfile
+import tempfile
 import zipfile
 
 import pytest
@@ -94,10 +97,25 @@ def newest():
     return python
 
 
+KEPT = tempfile.TemporaryDirectory()
+
+
+@functools.lru_cache(maxsize=None)
+def pip_of(python):
+    """What `python -m venv` puts into an environment: pip, which takes seconds to unpack and to compile.
+    Done once for each interpreter, and copied."""
+    folder = pathlib.Path(KEPT.name) / python.label
+    run(python.path, "-m", "venv", folder)
+    return next(folder.glob("lib*/python3*/site-packages"))
+
+
 class Venv:
     def __init__(self, folder, python):
         self.dir = folder
-        run(python.path, "-m", "venv", folder)
+        run(python.path, "-m", "venv", "--without-pip", folder)
+        packages = next(folder.glob("lib*/python3*/site-packages"))
+        for part in pip_of(python).iterdir():
+            (shutil.copytree if part.is_dir() else shutil.copy2)(part, packages / part.name)
         self.bin = folder / "bin"
         self.python = self.bin / "python"
 
