@@ -124,6 +124,47 @@ def test_no_room_for_a_context(cuda):
     assert "(cuda_odd.c:" in text and "nvidia-smi" in text
 
 
+SMALL = {"SIM_GPU_COUNT": "1", "SIM_GPU_MEMORY_MIB": "512"}
+
+
+def why_refused(cuda, where):
+    (incident,) = cuda.show(where, "oom")["incidents"]
+    memory = {k[:-6]: (v or 0) >> 20 for k, v in incident["device_memory"].items()}
+    return incident["verdict"], memory
+
+
+def test_memory_of_a_program_in_c_runs_out(cuda, odd):
+    """By the command without an option: its own blocks, its context, others; to the megabyte."""
+    state = {**SMALL, "SIM_GPU_STATE": str(cuda.tmp / "own")}
+    _, where = odd("fill", "120", **state)
+    verdict, memory = why_refused(cuda, where)
+    assert (verdict, memory["process"], memory["outside"]) == ("real exhaustion", 150, 256)
+    assert (memory["others"], memory["free"], memory["total"]) == (0, 106, 512)
+    assert "(cuda_odd.c:" in cuda.say(where, "oom")
+    _, where = odd("leak", **state)
+    assert why_refused(cuda, where)[0] == "leak"
+    _, where = odd("fill", "600", **state)
+    assert why_refused(cuda, where)[0] == "oversized request"
+
+
+def test_memory_that_others_hold(cuda):
+    program = str(cuda.build / "targets" / "cuda_odd")
+    _, where = beside_another(cuda, [program, "fill", "200"], **SMALL, SIM_CUDA_CONTEXT_MIB="100")
+    verdict, memory = why_refused(cuda, where)
+    # a context of 100 for each of the two
+    assert (memory["process"], memory["outside"]) == (150, 100)
+    assert (verdict, memory["others"], memory["free"]) == ("other process", 107, 155)
+
+
+def test_pools_of_the_driver_are_nobody_elses(cuda):
+    """Without NVML: what is in use and not the job's blocks may be its own context, or others'."""
+    program = str(cuda.build / "targets" / "cuda_odd")
+    _, _, where = cuda.record("fill", "120", program=program, SIM_GPU_MEMORY_MIB="512")
+    text = cuda.say(where, "oom")
+    assert "real exhaustion" in text and "other processes hold" not in text
+    assert "its context, pools of the driver and others 256.00 MiB" in text
+
+
 def test_numbers_of_the_device_that_the_job_means(cuda):
     """It calls device 3 of the machine its device 0, by UUID; others use that one, and no other."""
     named = "GPU-00000000-0000-0000-0000-000000000003"

@@ -12,11 +12,14 @@
  *	sizes		as much as can be asked for, and more
  *	children N	forks and execs itself N times, all at once
  *	full		a context, where there may be no room for one
+ *	fill N		150 MiB, and N more
+ *	leak		steps, each of which leaves 20 MiB, until there is no more
  *	one		a block
  *
  * Prints what the driver said.
  */
 #include "cuda/cuda.h"
+#include "sonde/sonde.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -245,6 +248,35 @@ static void use_children(const char *self, long n)
 	printf("bad %d\n", bad);
 }
 
+static int leave_in_step(void)
+{
+	CUdeviceptr a;
+
+	return count(cuMemAlloc_v2(&a, 20 * MIB));
+}
+
+static void leak_steps(void)
+{
+	CUdeviceptr a;
+	int r = 0;
+
+	while (r == 0) {
+		sonde_step();
+		leave_in_step();
+		r = count(cuMemAlloc_v2(&a, 30 * MIB));
+		if (r == 0)
+			count(cuMemFree_v2(a));
+	}
+}
+
+static void fill(long mib)
+{
+	CUdeviceptr a;
+
+	count(cuMemAlloc_v2(&a, 150 * MIB));
+	count(cuMemAlloc_v2(&a, (size_t)mib * MIB));
+}
+
 static void act(char **argv, long n)
 {
 	const char *what = argv[1];
@@ -266,6 +298,10 @@ static void act(char **argv, long n)
 		use_tomorrow();
 	else if (!strcmp(what, "sizes"))
 		use_sizes();
+	else if (!strcmp(what, "fill"))
+		fill(n);
+	else if (!strcmp(what, "leak"))
+		leak_steps();
 	else if (!strcmp(what, "one"))
 		count(cuMemAlloc_v2(&a, MIB));
 	if (!strcmp(what, "exit"))

@@ -161,6 +161,13 @@ static bool is_block_kind(uint8_t kind)
 	return kind <= ALLOC_REGION || (kind >= ALLOC_ASYNC && kind <= ALLOC_GRAPH);
 }
 
+/* Page-locked by CUDA, and in a block or mapping of the host that is recorded: that one counts. */
+static bool is_counted_memory(struct proc *p, const struct rec_alloc *r)
+{
+	return r->pool == POOL_CUDA && r->kind == ALLOC_PINNED &&
+	       (block_around(p, POOL_HOST, r->addr) || block_around(p, MAP_MAPPINGS, r->addr));
+}
+
 void alive_add(struct proc *p, uint32_t tid, const struct rec_alloc *r)
 {
 	unsigned map = block_map(r->pool, r->kind);
@@ -168,7 +175,7 @@ void alive_add(struct proc *p, uint32_t tid, const struct rec_alloc *r)
 	uint64_t now_ns = row_time(p, &r->head);
 	bool shadow = r->head.flags & REC_F_SHADOW;
 
-	if (r->pool >= POOL_END || !r->pool || !is_block_kind(r->kind) ||
+	if (r->pool >= POOL_END || !r->pool || !is_block_kind(r->kind) || is_counted_memory(p, r) ||
 	    !budget_take(p, BLOCK_COST))
 		return;
 	struct block *b = block_new(p->track);

@@ -79,10 +79,11 @@ static unsigned main_pool(const struct usage *u)
 {
 	static const uint8_t pools[] = {POOL_PTA, POOL_TORCH, POOL_MINDSPORE, POOL_ATB,
 					POOL_PTA_WORKSPACE};
-	unsigned best = POOL_HAL;
+	const unsigned driver = u->gpu_bytes ? POOL_CUDA : POOL_HAL;
+	unsigned best = driver;
 
 	for (size_t i = 0; i < sizeof(pools); i++)
-		if (u->peak_used[pools[i]] > (best == POOL_HAL ? 0 : u->peak_used[best]))
+		if (u->peak_used[pools[i]] > (best == driver ? 0 : u->peak_used[best]))
 			best = pools[i];
 	return best;
 }
@@ -96,7 +97,8 @@ static uint64_t free_bytes(const struct usage *u)
 	const struct rec_device *m = &u->memory;
 	uint64_t used = m->used_bytes;
 
-	if (m->process_bytes != DEVICE_UNKNOWN)
+	/* Of CUDA the process has more than its blocks: context, pools. */
+	if (m->process_bytes != DEVICE_UNKNOWN && !u->gpu_bytes)
 		used = minus_or_zero(used, m->process_bytes) + u->own_bytes;
 	return minus_or_zero(m->total_bytes, used);
 }
@@ -138,7 +140,7 @@ static void put_snapshot(struct proc *p, uint32_t tid, const struct usage *u, ui
 			 uint64_t time_ns)
 {
 	unsigned pool = main_pool(u);
-	bool driver = pool == POOL_HAL;
+	bool driver = pool == POOL_HAL || pool == POOL_CUDA;
 	struct snapshot s = {
 		.reserved = driver ? u->used[pool] : u->total[pool],
 		.peak_reserved = driver ? u->peak_used[pool] : u->peak_total[pool],
@@ -152,7 +154,9 @@ static void put_snapshot(struct proc *p, uint32_t tid, const struct usage *u, ui
 	struct row row;
 
 	rows_begin(p, &row, ROW_SNAPSHOT, TYPE_SNAPSHOT, tid, u->device, time_ns);
-	row.hidden = !(p->cfg->analysis & MEM_OOM); /* of a context that could not be made */
+	row.hidden = !(p->cfg->analysis & MEM_OOM);
+	if (u->gpu_bytes) /* who has it */
+		rows_put_device(u, &row, time_ns);
 	emit_snapshot(p, &row, &s, stack);
 }
 
@@ -397,11 +401,14 @@ void oom_record(struct proc *p, uint32_t tid, const struct rec_oom *o)
 		       (!p->oom_detail_ns || minus_or_zero(now_ns, p->oom_detail_ns) >= DETAIL_NS);
 	struct usage *u = usage_of(p, o->device);
 	bool shown = u->oom_shown_ns && minus_or_zero(now_ns, u->oom_shown_ns) < DETAIL_NS;
-	if (details && !shown && has_sample(u))
+	bool cuda = o->pool == POOL_CUDA && o->device < DEV_NONE; /* is worth a look at all times */
+	if ((details || cuda) && !shown && has_sample(u)) {
 		put_snapshot(p, tid, u, o->head.stack, now_ns);
-	bool context = o->pool == POOL_CUDA && o->kind == ALLOC_CONTEXT;
-	u->oom_waits |= (details || context) && !shown && !has_sample(u) && o->device < DEV_NONE;
-	u->context_refused |= context;
+		if (!details)
+			u->oom_shown_ns = now_ns;
+	}
+	u->oom_waits |= (details || cuda) && !shown && !has_sample(u) && o->device < DEV_NONE;
+	u->context_refused |= cuda && o->kind == ALLOC_CONTEXT;
 	put_trigger(p, tid, o);
 	if (!details || !may_list_blocks(p))
 		return;

@@ -286,6 +286,7 @@ static void oom_row(struct analysis *a, const struct row *row)
 			on_change(o, &c, row);
 		break;
 	case ROW_SNAPSHOT:
+		on_block(o, c.process, row); /* on GPUs it says who has what, too */
 		on_snapshot(o, c.process, row);
 		break;
 	case ROW_SYSTEM:

@@ -46,11 +46,18 @@ static const struct oom_pool *find_shattered_pool(const struct oom_incident *i)
 	return most;
 }
 
+/* Of what CUDA's driver alone says, a part is the process' own: context, kernels, pools that keep. A
+ * process without a context has nothing. */
+static bool knows_whose(const struct oom_incident *i)
+{
+	return !oom_is_cuda(i) || i->has_outside || oom_is_context(i);
+}
+
 static bool is_held_by_others(const struct oom_incident *i, const struct oom_answer *a)
 {
 	uint64_t whole = oom_sum(i->own_bytes, i->others_bytes);
 
-	if (!i->has_others)
+	if (!i->has_others || !knows_whose(i))
 		return false;
 	if (a->has_total && a->total_bytes > whole)
 		whole = a->total_bytes;
@@ -175,7 +182,10 @@ static void reason_exhaustion(const struct oom_incident *i, const struct oom_ans
 	if (i->has_outside)
 		add_text(out, ", its context and libraries {}", BYTES(i->outside_bytes));
 	if (i->has_others && !a->limited)
-		add_text(out, ", others and the driver {}", BYTES(i->others_bytes));
+		add_text(out,
+			 knows_whose(i) ? ", others and the driver {}"
+					: ", its context, pools of the driver and others {}",
+			 BYTES(i->others_bytes));
 	if (a->has_free)
 		add_text(out, ", {} are free", BYTES(a->free_bytes));
 	add_text(out, "; {} more were asked for.", BYTES(i->requested));

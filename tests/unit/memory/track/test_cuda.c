@@ -110,6 +110,27 @@ TEST(track_cuda, pools_of_the_driver_keep_memory)
 	done();
 }
 
+/* Each byte once: what is page-locked was there before, or the driver has got it from malloc(). */
+TEST(track_cuda, registered_memory_of_the_host_counts_once)
+{
+	rowtext_begin("{\"analysisType\":0,\"collectCpu\":true}", "");
+	RECORD(&r, REC_ALLOC, rec_alloc, 1, .addr = 0x1000, .size_bytes = 100, .pool = POOL_HOST,
+	       .device = DEV_HOST);
+	feed();
+	buf_clear(&rowtext);
+	RECORD(&r, REC_ALLOC, rec_alloc, 2, .addr = 0x1010, .size_bytes = 50, .pool = POOL_CUDA,
+	       .kind = ALLOC_PINNED, .device = DEV_HOST);
+	RECORD(&r, REC_FREE, rec_free, 3, .addr = 0x1010, .pool = POOL_CUDA, .kind = ALLOC_PINNED,
+	       .device = DEV_HOST);
+	feed();
+	ROWS("");
+	RECORD(&r, REC_ALLOC, rec_alloc, 4, .addr = 0x2000, .size_bytes = 60, .pool = POOL_CUDA,
+	       .kind = ALLOC_PINNED, .device = DEV_HOST, .module = MODULE_NONE);
+	feed();
+	CHECK(strstr(buf_str(&rowtext), "MALLOC CUDA") != NULL);
+	done();
+}
+
 /* A handle is no address: a block of the same number is another one. */
 TEST(track_cuda, handles_and_addresses_are_apart)
 {
