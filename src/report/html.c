@@ -14,8 +14,10 @@ EMBED(report_elements, "src/web/report/elements.js");
 EMBED(report_over_time, "src/web/report/over_time.js");
 EMBED(report_flame, "src/web/report/flame.js");
 EMBED(report_tables, "src/web/report/tables.js");
-EMBED(report_map, "src/web/report/map.js");
-EMBED(report_others, "src/web/report/others.js");
+EMBED(report_address_map, "src/web/report/address_map.js");
+EMBED(report_device_time, "src/web/report/device_time.js");
+EMBED(report_profiles, "src/web/report/profiles.js");
+EMBED(report_difference, "src/web/report/difference.js");
 EMBED(report_page, "src/web/report/page.js");
 
 #define PART(name_)                                                                                \
@@ -26,8 +28,10 @@ EMBED(report_page, "src/web/report/page.js");
 static const struct {
 	const char *begin, *end;
 } scripts[] = {
-	PART(report_model),  PART(report_elements), PART(report_over_time), PART(report_flame),
-	PART(report_tables), PART(report_map),	    PART(report_others),    PART(report_page),
+	PART(report_model),	  PART(report_elements), PART(report_over_time),
+	PART(report_flame),	  PART(report_tables),	 PART(report_address_map),
+	PART(report_device_time), PART(report_profiles), PART(report_difference),
+	PART(report_page),
 };
 
 static void add_hash(const struct buf *text, struct buf *out)

@@ -5,7 +5,7 @@
   "use strict";
   const svg = document.documentElement;
   const line = document.getElementById("flame-line");
-  const said = line.textContent;
+  const normal = line.textContent;
   const PAD = 8, WIDTH = 1200, LETTER = 6.6;
   const boxes = [...document.querySelectorAll("#flame-boxes > g")].map((g) => {
     const rect = g.querySelector("rect"), title = g.querySelector("title").textContent;
@@ -44,14 +44,14 @@
       b.g.classList.toggle("found", hit);
       found += hit;
     }
-    line.textContent = low ? `${found} boxes contain "${wanted}".` : said;
+    line.textContent = low ? `${found} boxes contain "${wanted}".` : normal;
   };
 
   for (const b of boxes) {
     b.g.style.cursor = "pointer";
     b.g.addEventListener("click", () => zoom(b));
     b.g.addEventListener("mouseover", () => { line.textContent = b.title; });
-    b.g.addEventListener("mouseout", () => { line.textContent = said; });
+    b.g.addEventListener("mouseout", () => { line.textContent = normal; });
   }
   const button = document.createElementNS("http://www.w3.org/2000/svg", "text");
   button.id = "flame-search";

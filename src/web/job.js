@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
- * The job: which rank is slow or does not go on, what its devices do, the memory of one that is recorded,
+ * The job: which rank is slow or hangs, what its devices do, the memory of one that is recorded,
  * and snapshots of its Python. Names come from processes of anybody: they are only ever set as text.
  */
 "use strict";

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-/* What people ask of the job: traces, monitors, snapshots; what becomes of it. */
+/* Requests to the job: traces, monitors, snapshots, reports; and their outcome. */
 "use strict";
 
-let followed = []; // requests whose outcome is still to be told
+let followed = []; // requests whose outcome is not known yet
 
 /* --- requests --- */
 
@@ -57,7 +57,7 @@ function requests(config, client) {
 		pids: selected.size || mixed ? pids : [], process_limit: 1000}));
 }
 
-function say(kind, text, lines) {
+function showResult(kind, text, lines) {
 	const box = $("result");
 	box.className = "note " + kind;
 	box.hidden = false;
@@ -69,7 +69,7 @@ function say(kind, text, lines) {
 
 const sleep = (ms) => new Promise((done) => setTimeout(done, ms));
 
-/* What became of a request, as soon as all processes have replied, or said more than before. */
+/* The outcome of a request, as soon as all processes have replied, or more of them than before. */
 async function outcome(id, tries) {
 	let r = await api("getAnswers", {request: id});
 	for (let i = 0; i < tries && r.waiting.length; i++) {
@@ -131,30 +131,30 @@ function showFollowed() {
 		make("progress", {max: f.n, value: f.written.length + f.bad.length, ariaLabel: "progress of the trace"}),
 		make("ul", {}, ...f.bad.map((b) => make("li", {textContent: b})),
 			...f.written.length ? resultLines(f.written) : []),
-		...f.written.length && f.told >= f.n ? [reportLine(f)] : [])));
+		...f.written.length && f.replied >= f.n ? [reportLine(f)] : [])));
 }
 
 async function follow() {
 	for (const f of followed) {
-		if (f.told >= f.n)
+		if (f.replied >= f.n)
 			continue;
 		const r = await outcome(f.id, 0), bad = refusals(r), news = bad.length + r.written.length;
 		f.bad = bad;
 		f.written = r.written.map((w) => w.path);
-		if (news > f.told && bad.length)
-			say("bad", "The request failed in " + bad.length + " of " + f.n + " processes.", bad);
-		else if (news > f.told)
-			say("good", "Written: " + r.written.length + " of " + f.n + ".", f.written);
-		f.told = news;
+		if (news > f.replied && bad.length)
+			showResult("bad", "The request failed in " + bad.length + " of " + f.n + " processes.", bad);
+		else if (news > f.replied)
+			showResult("good", "Written: " + r.written.length + " of " + f.n + ".", f.written);
+		f.replied = news;
 	}
-	followed = followed.filter((f) => f.told >= f.n || Date.now() < f.until);
+	followed = followed.filter((f) => f.replied >= f.n || Date.now() < f.until);
 	showFollowed();
 }
 
-async function order(config, client, done) {
+async function sendRequest(config, client, done) {
 	let triggered = 0, busy = 0, refused = 0;
 	const why = [];
-	followed = followed.filter((f) => f.told < f.n);
+	followed = followed.filter((f) => f.replied < f.n);
 	for (const request of requests(config, client)) {
 		const explained = await api("explainRequest", request);
 		const reply = await api("setKinetOnDemandRequest", request);
@@ -165,7 +165,7 @@ async function order(config, client, done) {
 			refused += r.failed.length;
 			n = Math.max(0, n - r.failed.length);
 			if (n && /^ACTIVITIES_LOG_FILE/m.test(config)) // a monitor has no file that ends
-				followed.push({id: reply.requestTraceId, n: n + r.failed.length, told: r.failed.length, written: [],
+				followed.push({id: reply.requestTraceId, n: n + r.failed.length, replied: r.failed.length, written: [],
 					bad: [], text: "Trace of " + new Date().toLocaleTimeString(), until: Date.now() + 600000});
 		}
 		triggered += n;
@@ -187,24 +187,24 @@ async function order(config, client, done) {
 	}
 	const processes = (n) => n === 1 ? "1 process" : n + " processes";
 	if (refused && !triggered)
-		say("bad", "Refused by " + processes(refused) + ".", why);
+		showResult("bad", "Refused by " + processes(refused) + ".", why);
 	else if (triggered)
-		say(refused ? "warn" : "good", done.replace("%", processes(triggered)) + (busy ?
-			" " + processes(busy) + " still had an older order waiting." : "") +
+		showResult(refused ? "warn" : "good", done.replace("%", processes(triggered)) + (busy ?
+			" " + processes(busy) + " still had an older request waiting." : "") +
 			(refused ? " Refused by " + processes(refused) + "." : ""), why);
 	else if (busy)
-		say("warn", "Nothing new: " + processes(busy) + " still had an older order waiting.", why);
+		showResult("warn", "Nothing new: " + processes(busy) + " still had an older request waiting.", why);
 	else
-		say("warn", "Nothing happened.", why);
+		showResult("warn", "Nothing happened.", why);
 }
 
 async function carryOut(form, config, client, done) {
 	const buttons = form.querySelectorAll("button");
 	buttons.forEach((b) => b.disabled = true);
 	try {
-		await order(config, client, done);
+		await sendRequest(config, client, done);
 	} catch (e) {
-		say("bad", "The daemon refused: " + e.message);
+		showResult("bad", "The daemon refused: " + e.message);
 	}
 	buttons.forEach((b) => b.disabled = false);
 	refresh();
@@ -217,7 +217,7 @@ $("trace-form").addEventListener("submit", (e) => {
 	const npu = $("t-kind").value === "npu";
 	e.preventDefault();
 	if (/[=\n#]/.test(f.path) || !f.path.startsWith("/")) {
-		say("bad", "The path must be absolute, without '=' or '#'.");
+		showResult("bad", "The path must be absolute, without '=' or '#'.");
 		return;
 	}
 	carryOut(e.target, npu ? npuTrace(f) : gpuTrace(f), npu ? "npu" : "kineto",

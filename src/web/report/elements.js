@@ -1,4 +1,4 @@
-// How things look: words for numbers, elements, colours, canvases, the tip beside the pointer. Texts of
+// What pictures and tables are made of: words for numbers, elements, colours, canvases, the tip beside the pointer. Texts of
 // jobs only ever become text nodes or letters on a canvas.
 
 const UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];

@@ -1,5 +1,5 @@
 // A flame graph, or icicle: boxes as wide as what they and everything they call have. Values are of
-// the nodes of the one tree; negative ones, of a difference, count by their size and are told by colour.
+// the nodes of the one tree; negative ones, of a difference, count by their size and have another colour.
 
 class Flame {
   constructor(tree, label, unit) {
@@ -33,7 +33,7 @@ class Flame {
     this.find();
     if (this.picture) {
       this.picture.refresh();
-      this.say();
+      this.updateStatus();
     }
   }
 
@@ -74,7 +74,7 @@ class Flame {
       if (above) hit[n] |= 2;
     }
     this.hits = hit;
-    this.say();
+    this.updateStatus();
   }
 
   colour(node) {
@@ -142,7 +142,7 @@ class Flame {
     return `${v}, ${percentText(this.total[node], all)}`;
   }
 
-  say() {
+  updateStatus() {
     if (!this.line) return;
     const parts = [];
     if (this.hits) parts.push(`“${this.wanted}” is in ${this.difference ? "" : this.unit(this.hitTotal) + ", "}${percentText(this.hitTotal, this.total[0])}.`);
@@ -156,7 +156,7 @@ class Flame {
     this.zoomed = node;
     this.chosen = node;
     this.depth = this.deepest();
-    this.say();
+    this.updateStatus();
     this.picture.refresh();
   }
 

@@ -96,7 +96,7 @@ const deviceAnswer = (a, i) => {
   const slow = a.rows.some((r) => r.slowest), at = a.answer.indexOf(" is the slowest");
   const words = slow && at > 0 ? a.answer.slice(a.answer.lastIndexOf(". ", at) + 1).trim() : a.answer;
   return el("div", { class: "answer " + (slow ? "found" : ""), "data-id": "device" }, el("span", { class: "state" }, slow ? "found" : "devices"),
-    el("div", {}, el("p", { class: "said" }, words), el("div", { class: "links" }, el("code", {}, a.command), el("a", { href: i ? `#device-${i}` : "#device" }, "picture"))));
+    el("div", {}, el("p", { class: "answer-text" }, words), el("div", { class: "links" }, el("code", {}, a.command), el("a", { href: i ? `#device-${i}` : "#device" }, "picture"))));
 };
 
 const showAnswers = (memories, held, activities) => {
@@ -115,7 +115,7 @@ const showAnswers = (memories, held, activities) => {
     for (const a of [...memory.model.answers].sort((p, q) => rankOf(p) - rankOf(q))) {
       const state = !a.judged ? "unknown" : a.findings ? "found" : a.id === "owners" || a.id === "peak" ? "" : "fine";
       const words = a.id === "gaps" && state === "found" ? "uneven" : { unknown: "not known", found: "found", fine: "fine", "": "peak" }[state];
-      list.append(el("div", { class: "answer " + (words === "uneven" ? "unknown" : state), "data-id": a.id }, el("span", { class: "state" }, words), el("div", {}, el("p", { class: "said" }, a.answer),
+      list.append(el("div", { class: "answer " + (words === "uneven" ? "unknown" : state), "data-id": a.id }, el("span", { class: "state" }, words), el("div", {}, el("p", { class: "answer-text" }, a.answer),
         el("div", { class: "links" }, el("code", {}, a.command), i ? "" : el("a", { href: "#" + PICTURE_OF[a.id], onclick: () => jump(a.id) }, "picture"),
           a.text === a.answer ? "" : el("details", {}, el("summary", {}, "in full"), el("pre", { tabindex: "0" }, a.text))))));
     }
@@ -134,13 +134,13 @@ const controlBar = (memory, state) => {
   const device = choice("Device", options, state.scope, (v) => { state.scope = Number(v); state.changed(); });
   const by = choice("Bands by", [["owner", "owner"], ["type", "type"], ["module", "module"], ["line", "line"], ["pool", "pool"]], state.by,
     (v) => { state.by = v; state.changed(); });
-  const said = el("span", { class: "quiet", id: "range", role: "status" });
+  const status = el("span", { class: "quiet", id: "range", role: "status" });
   const reset = el("button", { type: "button", onclick: () => { state.at = null; state.setRange(null); } }, "Everything");
   const bar = el("div", { id: "bar", class: "bar", role: "group", "aria-label": "What all pictures of memory show" }, device.element, by.element,
-    el("div", { class: "range" }, said, reset));
+    el("div", { class: "range" }, status, reset));
   state.onChange(() => {
     const [from, to] = state.view();
-    said.textContent = state.range ? `${timeText(from, 5)} to ${timeText(to, 5)} of ${timeText(memory.lengthNs)}` : `all ${timeText(memory.lengthNs)}`;
+    status.textContent = state.range ? `${timeText(from, 5)} to ${timeText(to, 5)} of ${timeText(memory.lengthNs)}` : `all ${timeText(memory.lengthNs)}`;
     reset.disabled = !state.range && state.at === null;
     device.select.value = String(state.scope);
   });
@@ -159,7 +159,7 @@ const memoryFlame = (memory, state) => {
     turn.setAttribute("aria-pressed", String(flame.up));
     flame.picture.refresh();
   } }, "Callers below");
-  const said = el("p", { class: "quiet" }), key = el("div", {});
+  const status = el("p", { class: "quiet" }), key = el("div", {});
   let shownKey = null;
   state.onChange(() => {
     const moment = state.moment(), values = memory.values(moment, state.unit === "count", state.scope);
@@ -168,11 +168,11 @@ const memoryFlame = (memory, state) => {
     let sizes = null;
     if (growth) sizes = memory.nodes({ sites: values.sites.map(Math.abs), free: values.free });
     flame.set(own, sizes);
-    said.textContent = shown(`Memory ${state.momentWords()}, by call stack.`);
+    status.textContent = shown(`Memory ${state.momentWords()}, by call stack.`);
     if (shownKey !== growth) key.replaceChildren(flameKey(growth));
     shownKey = growth;
   });
-  section("flame", "Who holds it: flame graph", el("div", { class: "controls" }, what.element, unit.element, turn, flame.search.element), said, flame.element, key);
+  section("flame", "Who holds it: flame graph", el("div", { class: "controls" }, what.element, unit.element, turn, flame.search.element), status, flame.element, key);
   return flame;
 };
 

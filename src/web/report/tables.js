@@ -22,8 +22,8 @@ class Table {
     this.grid = el("div", { class: "grid", role: "table", "aria-label": label, tabindex: "0", onscroll: () => this.fill() },
       el("div", { role: "rowgroup" }, this.head), this.body);
     this.search = searchField("Search", (text) => { this.wanted = text.toLowerCase(); this.arrange(); });
-    this.said = el("span", { class: "quiet", role: "status" });
-    this.element = el("div", {}, el("div", { class: "controls" }, this.search.element, this.said), this.grid);
+    this.status = el("span", { class: "quiet", role: "status" });
+    this.element = el("div", {}, el("div", { class: "controls" }, this.search.element, this.status), this.grid);
     const widths = columns.map((c) => (c.kind === "text" ? `minmax(${c.width || 14}rem, ${c.grow || 1}fr)` : `${c.width || 7.5}rem`)).join(" ");
     this.widths = widths;
     this.head.style.gridTemplateColumns = widths;
@@ -66,7 +66,7 @@ class Table {
     this.most = meter ? this.list.reduce((a, r) => Math.max(a, Math.abs(meter.of(r))), 1) : 1;
     this.body.style.height = `${Math.max(1, this.list.length) * ROW}px`;
     this.grid.setAttribute("aria-rowcount", String(this.list.length + 1));
-    this.said.textContent = this.list.length === this.rows.length ? `${countText(this.rows.length)} rows`
+    this.status.textContent = this.list.length === this.rows.length ? `${countText(this.rows.length)} rows`
       : `${countText(this.list.length)} of ${countText(this.rows.length)} rows`;
     this.fill();
   }

@@ -8,7 +8,7 @@ class BlockMap {
     this.pool = null;
     this.cache = new Map();
     this.picture = canvas("Addresses in use over time", (w) => (w < 600 ? 260 : 360), (g, w, h) => this.draw(g, w, h));
-    this.said = el("p", { class: "quiet", role: "status" });
+    this.status = el("p", { class: "quiet", role: "status" });
     this.listen();
   }
 
@@ -254,10 +254,10 @@ class BlockMap {
     c.addEventListener("keydown", (e) => { if (e.key === "Escape") this.state.setRange(null); });
   }
 
-  say() {
+  updateStatus() {
     if (!this.pool) return;
     const { piece_bytes: piece, others } = this.pool.map, data = this.read(this.pool);
-    this.said.textContent = `${this.pool.words}: ${bytesText(data.rows.pieces * piece)} of addresses that were ever used, in pieces of ${bytesText(piece)}; ` +
+    this.status.textContent = `${this.pool.words}: ${bytesText(data.rows.pieces * piece)} of addresses that were ever used, in pieces of ${bytesText(piece)}; ` +
       `the darker, the fuller. ${countText(data.blocks.ptr.length)} blocks are drawn by themselves` + (others ? `, ${countText(others)} smaller or shorter ones as shades.` : ".");
   }
 }
@@ -265,10 +265,10 @@ class BlockMap {
 const blockMap = (memory, state) => {
   if (!memory.pools.some((p) => p && p.map)) return null;
   const map = new BlockMap(memory, state);
-  const pool = choice("Pool", [], "", (v) => { map.pool = memory.pools[Number(v)]; map.say(); map.picture.refresh(); });
+  const pool = choice("Pool", [], "", (v) => { map.pool = memory.pools[Number(v)]; map.updateStatus(); map.picture.refresh(); });
   const controls = el("div", { class: "controls" }, pool.element), colourKey = el("p", { class: "quiet" }, "Colours are those of the bands. ", swatch("var(--hole)"), " not in use then; a red edge: a leak; an amber one: allocated too early, freed too late or idle.");
   const none = el("p", { class: "quiet", hidden: true }, "The addresses of this device are not drawn: only those of the pools with the most memory are.");
-  section("map", "Block map: addresses over time", controls, map.picture.box, map.said, colourKey, none);
+  section("map", "Block map: addresses over time", controls, map.picture.box, map.status, colourKey, none);
   let key = null;
   state.onChange(() => {
     const list = map.choose(), now = list.map((p) => p.number).join();
@@ -276,10 +276,10 @@ const blockMap = (memory, state) => {
       key = now;
       pool.select.replaceChildren(...list.map((p) => el("option", { value: p.number, selected: p === map.pool },
         state.scope < 0 ? `${p.words}, ${scopeName(memory.model.scopes[p.scope])}` : p.words)));
-      map.say();
+      map.updateStatus();
     }
     none.hidden = list.length > 0;
-    for (const e of [controls, map.picture.box, map.said, colourKey]) e.hidden = !list.length;
+    for (const e of [controls, map.picture.box, map.status, colourKey]) e.hidden = !list.length;
     map.picture.refresh();
   });
   return map;
