@@ -19,6 +19,9 @@ def test_page_of_memory(build, browser, made, tmp_path):  # noqa: F811
         assert page.js("p.flame.net[0]") == expected
     shown = page.js("[...document.querySelectorAll('section')].filter((s) => !s.hidden).map((s) => s.id)")
     assert shown == ["flame"]
+    # what is chosen there is of pictures that are not shown
+    assert page.js("document.querySelector('#bar').innerText").split()[:1] == ["Device"]
+    assert "Bands" not in page.js("document.body.innerText") and "Everything" not in page.js("document.body.innerText")
     page.check()
 
 

@@ -319,6 +319,9 @@ const start = async () => {
     page.profiles = showProfiles(model, pack, tree);
     if (model.flame) {
       for (const id of ["memory", "map", "tables", "nav"]) document.getElementById(id)?.setAttribute("hidden", "");
+      // what is chosen there is of the pictures that are not shown
+      for (const e of document.querySelectorAll("#bar .range, #bar .field + .field")) e.hidden = true;
+      if (!memories.some((m) => m.model.scopes.length > 1)) document.getElementById("bar")?.setAttribute("hidden", "");
     }
     let width = 0;
     new ResizeObserver(([entry]) => { // heights follow from widths, never the other way
