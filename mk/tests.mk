@@ -48,8 +48,11 @@ FRAMEWORKS_PYTHON ?= $(lastword $(PYTHON) $(wildcard build/torch/root/usr/bin/py
 .PHONY: check-frameworks
 check-frameworks: all
 	tools/fetch_frameworks $(FRAMEWORKS_PYTHON) $(O)/frameworks
-	PYTHONPATH=$(abspath $(O)/frameworks) $(PYTHON) tests/frameworks/run.py --bin $(O)/bin/sonde \
-		--python $(FRAMEWORKS_PYTHON) $(ARGS)
+	-tools/fetch_frameworks --mindspore $(PYTHON) $(O)/mindspore
+	PYTHONPATH=$(abspath $(O)/frameworks/site-packages) $(PYTHON) tests/frameworks/run.py \
+		--bin $(O)/bin/sonde --python $(FRAMEWORKS_PYTHON) $(ARGS)
+	PYTHONPATH=$(abspath $(O)/mindspore/site-packages) $(PYTHON) tests/frameworks/run.py \
+		--bin $(O)/bin/sonde --python $(PYTHON) mindspore_cells
 
 # Every tests/fuzz/fuzz_NAME.c, over tests/fuzz/corpus/NAME. `make fuzz-replay` runs the corpus and
 # some fixed mutations of it; `make fuzz FUZZ=NAME` searches for FUZZ_SECONDS.

@@ -32,6 +32,7 @@ from gpu import need_gpu
 
 HERE = pathlib.Path(__file__).resolve()
 NEAR, SHARE, COST = 2.0, 1.0, 3.0  # percent
+MODULES = 4  # that the profiler must know at least, or nothing is compared
 COPIES = {"gpu_memcpy", "gpu_memset"}
 KINDS = "Kernel,MemCpy,MemSet,Communication"
 
@@ -310,8 +311,11 @@ def check(statement, good, numbers):
 
 
 def compare(ours, reference_):
-    """Every (module, pass) with more than a percent of the time."""
+    """Every (module, pass) with more than a percent of the time; what is wrong."""
     total = sum(reference_.values())
+    modules = sum(bool(module) and us > total * SHARE / 100 for (module, _), us in reference_.items())
+    if modules < MODULES:
+        return [f"the profiler has {modules} modules with more than {SHARE} % of the time"]
     print(f"      {'module':44} {'pass':9} {'profiler us':>12} {'sonde us':>12}  percent")
     wrong = []
     for owner, us in reference_.most_common():
@@ -399,15 +403,16 @@ def check_never_on(job, plain, twin, args):
 
 
 def check_cost(job, args):
-    times = collections.defaultdict(list)
+    times, states = collections.defaultdict(list), {}
     for i in range(args.rounds):
         for attribute in (False, True) if i % 2 else (True, False):
-            state = job("monitor", True, attribute, "")
+            states[attribute] = job("monitor", True, attribute, "")
             job("steps", 5)
             times[attribute].append(job("steps", args.steps))
             job("monitor", False)
         times["off"].append(job("steps", args.steps))
-    print("monitor:", state)
+    on = states[True]["why"][0] == 0 and states[True]["hooks"] > 0 == states[False]["hooks"]
+    check("--attribute is on where its cost is measured", on, states)
     middle = {k: statistics.median(v) for k, v in times.items()}
     ratios = [b / a for a, b in zip(times[False], times[True])]
     cost = (statistics.median(ratios) - 1) * 100

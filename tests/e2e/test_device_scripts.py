@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: MulanPSL-2.0
 """tests/device: what needs a GPU says so where there is none, and one program runs all of it."""
 
+import importlib
+import json
 import pathlib
 import subprocess
 import sys
@@ -152,3 +154,59 @@ def test_the_cost_of_a_recording(tmp_path, slower, more, failed):
     assert fails == ({failed} if failed else set()), done.stdout + done.stderr
     assert done.returncode == bool(failed) and (tmp_path / "out/record_cost.json").exists()
     assert done.stdout.count("PASS  fake") + done.stdout.count("FAIL  fake") == 3  # the cost, and two groups
+
+
+def a_trace(path, modules):
+    """As torch.profiler writes it: the forward of each module launches one kernel, and the gradient of its
+    operation another one of twice its time."""
+    events, ts = [], 1000
+    for number, (name, us) in enumerate(modules.items()):
+        forward = {"ph": "X", "cat": "user_annotation", "name": f"module {name}", "tid": 1, "ts": ts, "dur": 50}
+        op = {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "tid": 1, "ts": ts + 5, "dur": 20}
+        op["args"] = {"Sequence number": number}
+        events += [{**forward, "args": {}}, op]
+        node = {"ph": "X", "cat": "cpu_op", "name": "autograd::engine::evaluate_function: MmBackward0"}
+        node.update(tid=2, ts=ts + 5000, dur=20, args={"Sequence number": number, "Fwd thread id": 1})
+        events.append(node)
+        for k, (tid, at) in enumerate(((1, ts + 10), (2, ts + 5010))):
+            args = {"correlation": 2 * number + k}
+            events.append(
+                {"ph": "X", "cat": "cuda_runtime", "name": "launch", "tid": tid, "ts": at, "dur": 2, "args": args}
+            )
+            kernel = {"ph": "X", "cat": "kernel", "name": "gemm", "tid": 7, "ts": at + 3, "dur": us * (1 + k)}
+            events.append({**kernel, "args": args})
+        ts += 100
+    path.write_text(json.dumps({"traceEvents": events}))
+
+
+def files_of_a_monitor(path, modules):
+    rows = []
+    for name, us in modules.items():
+        for k, which in enumerate(("forward", "backward")):
+            row = {"kind": "Kernel", "startNs": 0, "endNs": us * 1000 * (1 + k), "module": name, "pass": which}
+            rows.append(json.dumps(row))
+    path.mkdir()
+    (path / "a.jsonl").write_text("\n".join(rows))
+
+
+def test_device_time_by_module_is_judged(tmp_path, monkeypatch):
+    """What tests/device/attribute.py compares: it fails if one module is off, missing, or if nothing could
+    be compared."""
+    monkeypatch.syspath_prepend(str(HERE))
+    attribute = importlib.import_module("attribute")
+    modules = {f"h.{i}.mlp": 100 + 10 * i for i in range(5)}
+    a_trace(tmp_path / "trace.json", modules)
+    want = attribute.reference(tmp_path / "trace.json")
+    assert want == {(m, p): us * n for m, us in modules.items() for p, n in (("forward", 1), ("backward", 2))}
+
+    def wrong(**changed):
+        place = tmp_path / "-".join(("files", *changed))
+        files_of_a_monitor(place, {**modules, **{k.replace("_", "."): v for k, v in changed.items()}})
+        sums, n, nobody = attribute.monitored(place)
+        assert n == 10 and nobody == 0
+        return {owner for owner, _ in attribute.compare(sums, want)}
+
+    assert not wrong()
+    assert wrong(h_1_mlp=113) == {("h.1.mlp", "forward"), ("h.1.mlp", "backward")}
+    assert attribute.compare({}, want) and attribute.compare(want, {})
+    assert attribute.compare(want, {("?", ""): 1000.0, ("h.0.mlp", "forward"): 20.0})

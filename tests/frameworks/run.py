@@ -35,6 +35,8 @@ NEEDS = {
     "lightning_fit": "lightning",
     "accelerated": "accelerate",
     "fsdp": "torch.distributed.fsdp",
+    "deepspeed_zero": "deepspeed",
+    "mindspore_cells": "mindspore",
 }
 # Runs every list of words of its argument, a program and its arguments, in a process of its own, and says its
 # pid before.
