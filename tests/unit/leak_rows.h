@@ -20,6 +20,7 @@ struct job {
 	uint64_t used;
 	bool no_ids; /* rows without allocation_id */
 	const char *layer; /* of what is allocated next; NULL: none */
+	const char *owner; /* the same */
 	bool python; /* its stacks are of Python */
 };
 
@@ -69,6 +70,8 @@ static inline struct mem take_at(struct job *j, uint64_t ptr, uint64_t bytes, co
 	*(j->python ? &r.py_stack : &r.c_stack) = stack;
 	*(j->python ? &r.py_stack_len : &r.c_stack_len) = stack ? strlen(stack) : 0;
 	r.layer = j->layer;
+	if (j->owner)
+		row_attr_text(&r, ATTR_OWNER, j->owner, strlen(j->owner));
 	feed(j, &r);
 	return m;
 }

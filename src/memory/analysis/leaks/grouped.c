@@ -11,6 +11,7 @@
 
 #define MAX_SHOWN 3 /* devices in the first paragraph */
 #define DEEPEST 64
+#define GRAPH_PLACES 3 /* with fewer the program may well keep these very tensors */
 
 const char *const leaks_by_names[] = {"site", "module", "line", NULL};
 
@@ -47,6 +48,19 @@ char *leak_module(const struct leaks *l, const struct leak_finding *f)
 	groups_release(&groups);
 	breakdown_shares_release(&shares);
 	return name;
+}
+
+bool leaks_keep_activations(const struct leaks *l, const struct leak_answer *a)
+{
+	struct breakdown_shares shares = {0};
+	struct group all = {0};
+
+	for (size_t i = 0; i < a->growing; i++)
+		add_blocks(&shares, &a->findings[i]);
+	for (size_t i = 0; i < shares.n; i++)
+		group_add_share(&all, l->base.blocks, &shares.list[i]);
+	breakdown_shares_release(&shares);
+	return a->losing >= GRAPH_PLACES && all.sums.of.activation >= all.bytes - all.bytes / 4;
 }
 
 /* --- of a device of a process --- */

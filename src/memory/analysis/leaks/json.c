@@ -147,6 +147,7 @@ json_t *leaks_json(struct analysis *a, unsigned top)
 			json_array_append_new(kept, finding_value(l, &answer, f));
 	}
 	PUT_LIST(o, "places", answer.losing, place_value(l, &answer, &answer.places[i]));
+	put_bool(o, "activations_kept", leaks_keep_activations(l, &answer));
 	json_object_set_new(o, "leaks", leaks);
 	put_text(o, "by", leaks_by_names[l->by]);
 	if (l->by != LEAKS_BY_SITE)

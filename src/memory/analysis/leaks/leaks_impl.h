@@ -230,6 +230,9 @@ json_t *growth_json(const struct leaks *l, const struct leak_answer *a);
 /* The module of a model that nearly all blocks of a finding belong to, as h.*.mlp; free() it. NULL:
  * there is none. */
 char *leak_module(const struct leaks *l, const struct leak_finding *f);
+/* Do several places lose activations, and nothing else to speak of? So it is where the graph of every
+ * step is kept. */
+bool leaks_keep_activations(const struct leaks *l, const struct leak_answer *a);
 bool leaks_know_modules(const struct leak_answer *a); /* of anything that grows */
 /* "h.*.mlp holds 2.10 GiB of device 0 more than before step 2, …"; false: nothing is known of them, or
  * nearly all belongs to none. */

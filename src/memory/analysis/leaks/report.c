@@ -281,6 +281,11 @@ static void print_answer(const struct leaks_view *g)
 
 	if (g->a->growing) {
 		describe_growing(g, &t);
+		if (leaks_keep_activations(g->l, g->a))
+			add_text(&t,
+				 " Nearly all of it is activations: so it is if results are kept "
+				 "together with their graphs, such as a loss that is added up "
+				 "without .item(), or outputs in a list without .detach().");
 		growth_describe(g->l, g->a, GROWTH_FOLLOWS, &t);
 	} else if (s.processes) {
 		describe_clean(g, &s, &t);

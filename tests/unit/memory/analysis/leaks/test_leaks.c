@@ -1157,3 +1157,34 @@ TEST(leaks, outside_of_modules_are_said_to_be_so)
 	CHECK_HAS(text_answer(a, false), "(no module)");
 	analysis_free(a);
 }
+
+static unsigned lines_that_lose;
+
+static void leaks_of_activations(struct job *j, unsigned s)
+{
+	static const char *const stacks[] = {STACK_OF("embed"), STACK_OF("attend"),
+					     STACK_OF("loss")};
+
+	j->owner = "PTA@activation";
+	for (unsigned i = 0; s > 1 && i < lines_that_lose; i++)
+		take_one(j, MIB, stacks[i]);
+	j->owner = NULL;
+}
+
+/* A loss that is added up without .item() keeps what all layers have saved for it. */
+TEST(leaks, of_many_activations_are_explained)
+{
+	for (lines_that_lose = 2; lines_that_lose <= 3; lines_that_lose++) {
+		struct analysis *a = leaks_new(NULL);
+		bool many = lines_that_lose == 3;
+
+		run(a, 6, leaks_of_activations);
+		CHECK_INT(strstr(text_answer(a, false), "is activations: so it is if results") !=
+				  NULL,
+			  many);
+		json_t *o = json_answer(a);
+		CHECK_INT(json_is_true(json_object_get(o, "activations_kept")), many);
+		json_decref(o);
+		analysis_free(a);
+	}
+}
