@@ -183,7 +183,7 @@ void collect_layer(uint8_t kind, uint64_t layer, uint64_t addr, uint64_t bytes)
  * something only if collect_autograd() was told how that is known. */
 void collect_follow_gradients(bool on) EXPORTED(collect_follow_gradients);
 
-/* --- work.c: which module and line the work belongs to that this thread launches --- */
+/* --- attribution.c: which module and line the work belongs to that this thread launches --- */
 
 /* Functions and places of libtorch, by which the operation is known whose gradient is computed. */
 struct collect_autograd {

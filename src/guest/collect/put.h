@@ -111,7 +111,7 @@ void program_await_python_end(void);
  * they are gone with it. */
 uint64_t activities_unwritten(const struct control_page *page, struct arena_head *arena);
 
-/* work.c: gradients are followed, for memory. */
+/* attribution.c: gradients are followed, for memory. */
 extern _Atomic bool work_follows_gradients;
 void work_emit_gradient(const struct collect_block *b, const void *caller);
 

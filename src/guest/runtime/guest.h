@@ -13,7 +13,7 @@
  *
  * The files: process.c joins the recording and leaves it; ring.c gives threads their rings and
  * segments; stacks.c interns call stacks, python.c adds Python's frames; arena.c and session.c make
- * the two shared files; spawn.c starts a recorder; env.c reads the environment, once; life.c is the
+ * the two shared files; spawn.c starts a recorder; env.c reads the environment, once; exit.c is the
  * library's beginning and the process' end; import_package.c brings our Python package in;
  * sealed.c does without system calls where the job has limited its own; mappings.c knows what memory
  * is ours.

@@ -263,7 +263,7 @@ static struct {
  *
  *	threads inside a hook	have a hold; they are waited for, 100 ms at most
  *	threads that come	find another epoch, go the slow way and wait at the gate
- *	the exiting thread	asks the recorder for the files (life.c), then opens the gate; 50 ms
+ *	the exiting thread	asks the recorder for the files (exit.c), then opens the gate; 50 ms
  *				later everybody goes on, unrecorded: exit() has stdio to flush and
  *				may need a lock that one of them holds
  */

@@ -15,6 +15,6 @@ void gc_begin(void);
  * us, and nobody collects. */
 void gc_settle(bool in_step);
 
-extern PyMethodDef work_methods[]; /* work.c */
+extern PyMethodDef work_methods[]; /* attribution.c */
 
 #endif

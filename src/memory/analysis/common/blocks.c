@@ -8,7 +8,6 @@
  */
 #include "memory/analysis/common/blocks.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
@@ -605,31 +604,4 @@ void analysis_blocks_process(struct analysis *a, uint32_t pid, const char *comma
 bool analysis_blocks_unordered(const struct analysis *a)
 {
 	return a->blocks->unordered;
-}
-
-const char *blocks_pool_name(enum row_type type)
-{
-	static const char *const names[TYPE_END] = {
-		[TYPE_PTA] = "Pytorch Caching memory pool",
-		[TYPE_PTA_WORKSPACE] = "Pytorch Workspace memory pool",
-		[TYPE_ATB] = "ATB memory pool",
-		[TYPE_MINDSPORE] = "Mindspore memory pool",
-		[TYPE_TORCH] = "Pytorch Caching memory pool",
-		[TYPE_CUDA] = "CUDA memory",
-		[TYPE_HAL] = "HAL memory",
-		[TYPE_HOST] = "Host memory",
-		[TYPE_PYTHON] = "Python objects",
-	};
-
-	return type < TYPE_END && names[type] ? names[type] : "memory";
-}
-
-const char *blocks_device_name(uint32_t device, char text[16])
-{
-	if (device == DEV_HOST)
-		return "cpu";
-	if (device == DEV_NONE)
-		return "N/A";
-	snprintf(text, 16, "%u", device);
-	return text;
 }
