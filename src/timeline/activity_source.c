@@ -12,6 +12,7 @@
 #include "base/containers/intern.h"
 #include "base/mem.h"
 #include "timeline/sources.h"
+#include "timeline/timeline_impl.h"
 #include "unwind/symbols/demangle.h"
 
 #define STREAMS 256 /* tracks of a device are in the order of its streams */
@@ -26,11 +27,25 @@ struct activity_source {
 	struct hmap held; /* bytes of each device */
 };
 
+/* As PyTorch's profiler calls it, which programs that read Chrome traces look for. */
+static const char *kineto_copy_name(const struct activity *a)
+{
+	char name[40] = "Memset";
+	int n = (int)strlen(name);
+
+	if (a->kind == ACTIVITY_MEMCPY)
+		n = snprintf(name, sizeof(name), "Memcpy %s", activity_copy_kind(a->flag));
+
+	return intern(name, (size_t)n);
+}
+
 static const char *shown_name(struct activity_source *s, const struct activity *a)
 {
 	const char *name = activity_label(a);
 	uint64_t known;
 
+	if (s->t->o.json && (a->kind == ACTIVITY_MEMCPY || a->kind == ACTIVITY_MEMSET))
+		return kineto_copy_name(a);
 	if (name[0] != '_' || name[1] != 'Z')
 		return name;
 	known = hmap_get(&s->names, (uintptr_t)name);
@@ -94,12 +109,15 @@ static struct timeline_track *host_track(struct activity_source *s, const struct
 /* --- events --- */
 
 /* What is special comes first, what is the same for a whole track comes last. */
-static unsigned add_args(const struct activity *a, struct chrome_arg *args, unsigned *of_track)
+static unsigned add_args(const struct activity *a, bool repeated, struct chrome_arg *args,
+			 unsigned *of_track)
 {
 	unsigned n = 0;
 
+	/* HTA counts a kernel once for each call that has its number. */
 	if (a->correlation && a->kind != ACTIVITY_MARKER)
-		args[n++] = chrome_int("correlation", a->correlation);
+		args[n++] =
+			chrome_int(repeated ? "same_correlation" : "correlation", a->correlation);
 	if (a->kind == ACTIVITY_KERNEL && *a->detail)
 		args[n++] = chrome_text("type", a->detail);
 	if (a->kind == ACTIVITY_MEMCPY || a->kind == ACTIVITY_MEMSET)
@@ -181,10 +199,12 @@ static int take_activity(void *arg, const struct activity *a)
 		put_memory(s, a);
 		return 0;
 	}
+	bool related = a->correlation && a->kind != ACTIVITY_MARKER;
+	bool repeated = related && call && is_repeated_call(s, a->correlation);
 	e.args = args;
-	e.nargs = add_args(a, args, &e.track_args);
-	if (a->kind != ACTIVITY_MARKER && a->kind != ACTIVITY_HCCL && a->correlation &&
-	    (device || (call && !is_repeated_call(s, a->correlation)))) {
+	/* HTA counts a kernel once for each call that has its number. */
+	e.nargs = add_args(a, repeated && s->t->o.json, args, &e.track_args);
+	if (related && a->kind != ACTIVITY_HCCL && (device || (call && !repeated))) {
 		e.flow = timeline_flow(s->process, a->correlation);
 		e.flow_end = device;
 	}
@@ -242,6 +262,7 @@ struct window_source {
 	struct activity_source s;
 	const struct activity_about *about;
 	struct recorded_activities *from;
+	uint64_t step, step_ns; /* that has begun; 0: none */
 };
 
 static void *begin_window(void *arg, uint32_t proc, const struct activity_about *about)
@@ -280,6 +301,26 @@ static void put_gap(void *process, uint64_t from_ns, uint64_t to_ns)
 				       .name = "kernels: another profiler has the device"});
 }
 
+/*
+ * HTA wants steps as PyTorch's profiler calls them; without them it says that its numbers may be wrong.
+ * Elsewhere the job's own steps are enough.
+ */
+static void put_traced_step(void *process, uint64_t number, uint64_t wall_ns)
+{
+	static const struct timeline_place where = {.group = GROUP_NONE, .order = 3};
+	struct window_source *w = process;
+	char name[40];
+	int n = snprintf(name, sizeof(name), "ProfilerStep#%llu", (unsigned long long)w->step);
+
+	if (w->step && w->s.process && w->s.t->o.json)
+		timeline_slice(timeline_track(w->s.process, &where, "traced steps"), w->step_ns,
+			       wall_ns,
+			       &(struct timeline_event){.name = intern(name, (size_t)n),
+							.category = "user_annotation"});
+	w->step = number;
+	w->step_ns = wall_ns;
+}
+
 static void end_window(void *process, const struct activity_about *about)
 {
 	struct window_source *w = process;
@@ -297,6 +338,7 @@ struct recorded_activities *timeline_hear_activities(struct timeline *t, const c
 {
 	static const struct activity_recording_ops ops = {.process = begin_window,
 							  .activity = take_recorded,
+							  .step = put_traced_step,
 							  .end = end_window,
 							  .gap = put_gap};
 	struct recorded_activities *r = xcalloc(1, sizeof(*r));

@@ -12,9 +12,9 @@ KERNEL = 10  # of CUPTI's kinds
 
 
 class CudaJob:
-    """tests/targets/cuda_job.c, which does what it is told."""
+    """tests/targets/cuda_job.c, which does what it is told; below: words that start it."""
 
-    def __init__(self, build, tmp_path, preload=False, inject=True, nvtx=True, **env):
+    def __init__(self, build, tmp_path, preload=False, inject=True, nvtx=True, below=(), **env):
         self.build, self.out = build, tmp_path / "out"
         self.out.mkdir()
         self.lib = str(build / "lib" / "libsonde_monitor.so")
@@ -29,7 +29,7 @@ class CudaJob:
                 self.env[name] = self.lib
         self.err = open(tmp_path / "job.err", "w+")
         self.process = subprocess.Popen(
-            [build / "targets" / "cuda_job"],
+            [*below, build / "targets" / "cuda_job"],
             env=self.env,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -230,7 +230,7 @@ def test_a_job_without_a_device_and_without_python(build, tmp_path):
     """It says in words that there is nothing, not how many events are lost; questions are for what is there."""
     got = Recorded(build, tmp_path, ["/bin/true"])
     assert "events recorded" not in got.said and "no memory of a device was recorded" in got.said
-    assert f"nothing but counters of the machine is in the recording: sonde timeline {got.dir}" in got.said
+    assert f"nothing but counters (processors, memory) is in the recording: sonde timeline {got.dir}" in got.said
     assert "sonde mem" not in got.said
     log = tmp_path / "log"
     with log.open("w") as file:

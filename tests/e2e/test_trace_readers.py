@@ -188,6 +188,46 @@ def test_hta_and_the_summary_agree(build, node, tmp_path, reader):
     assert hta["stragglers"] == [1] and hta["critical_path"]
 
 
+def test_hta_and_the_summary_agree_about_a_recording(build, tmp_path, reader):
+    """A timeline of one rank of `sonde record` has what HTA wants: times of kernels, and steps by the names of PyTorch."""
+    recordings, jobs = [tmp_path / f"rank{rank}" / "rec" for rank in range(RANKS)], []
+    with contextlib.ExitStack() as stack:
+        for rank, out in enumerate(recordings):
+            out.parent.mkdir()
+            below = [build / "bin/sonde", "record", "-q", "--api", "-o", out, "--"]
+            job = CudaJob(build, out.parent, inject=False, below=below, RANK=str(rank), WORLD_SIZE=str(RANKS))
+            jobs.append(stack.enter_context(job))
+        train(jobs, 6)
+        for job in jobs:
+            job.process.stdin.close()
+            job.process.wait(timeout=60)
+    hta = reader(HTA_TIMES, json.dumps({rank: str(one_rank(build, out, rank)) for rank, out in enumerate(recordings)}))
+    words = [build / "bin/sonde", "activity", "summary", "--json", recordings[0]]
+    for rank, out in enumerate(recordings):
+        told = json.loads(subprocess.run([*words[:-1], out], stdout=subprocess.PIPE, check=True).stdout)
+        (mine,) = told["ranks"]
+        assert len(mine["steps"]) >= 4 and {s["step"] for s in mine["steps"]} == set(hta["steps"]), hta["steps"]
+        for kernel in mine["kernels"]:
+            name = kernel["name"].replace("memcpy", "Memcpy")
+            (theirs,) = [k for k in hta["kernels"] if k["rank"] == rank and k["name"] == name]
+            # it rounds both ends of an event to whole microseconds
+            assert abs(theirs["sum (us)"] * 1000 - kernel["total_ns"]) <= 2000 * kernel["calls"]
+            assert theirs["kernel_type"] == {"compute": "COMPUTATION", "communication": "COMMUNICATION",
+                                             "copy": "MEMORY"}[kernel["part"]]  # fmt: skip
+        (device,) = mine["devices"]
+        share = 6 / len(mine["steps"])  # the last step has no end; all are alike
+        for ours, ours_of_hta in (("compute_ns", "compute_time(us)"), ("communication_ns", "non_compute_time(us)")):
+            ns = share * device["all"][ours]
+            assert abs(hta["time"][rank][ours_of_hta] * 1000 - ns) <= 0.01 * ns, ours
+
+
+def one_rank(build, recording, rank):
+    path = recording.parent / "one.json.gz"
+    words = [build / "bin/sonde", "timeline", "--format=json", f"--ranks={rank}", "-o", path, recording]
+    subprocess.run(words, check=True, stderr=subprocess.DEVNULL)
+    return path
+
+
 # --- msprof-analyze ---
 
 MSPROF = """

@@ -136,7 +136,9 @@ static void report_activities(void *state, const struct consumer_report *now)
 	answer_activities(s, t);
 	if (!t->activities && !now->running)
 		buf_addf(&text, "sonde record: no work of a device was reported%s.\n",
-			 t->windows ? "" : ": no process has used one with MSPTI or CUPTI");
+			 t->windows || atomic_load(&s->page->unrecorded)
+				 ? ""
+				 : ": no process has used one with MSPTI or CUPTI");
 	else
 		add_shares(t, &text);
 	if (t->lost)

@@ -64,6 +64,12 @@ static void explain_no_session(const char *why)
 {
 	struct text t = {no_session, no_session + sizeof(no_session)};
 
+	if (!why && resident_is_wanted()) {
+		text_str(
+			&t,
+			"the recording's directory has no room for a buffer; its disk may be full");
+		return;
+	}
 	text_str(&t, "nothing can be recorded: no usable directory below '");
 	text_str(&t, environment_work_dir(false));
 	text_str(&t, why ? "', because " : "'");
@@ -161,7 +167,9 @@ const char *window_why_not(void)
 uint64_t window_open(const char *text, size_t len, uint64_t since_ns)
 {
 	if (!begin_session()) {
-		print_notice(window_why_not(), NULL, NULL, NULL);
+		/* `sonde record` tries it again and again, and says it once (control_start_resident()) */
+		if (!resident_is_wanted())
+			print_notice(window_why_not(), NULL, NULL, NULL);
 		return 0;
 	}
 	windows++;

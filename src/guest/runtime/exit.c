@@ -136,9 +136,12 @@ static void copy_closing(const struct control_page *p)
 /* The recorder works on, but nobody waits any more: its words come too late for this process. */
 static void print_unfinished(const struct control_page *p)
 {
-	static const char before[] =
+	static const char memory[] =
 		"[msmemscope] Info: the files are still being written; then read "
 		"them with: sonde mem show ";
+	static const char everything[] = "sonde record: the files are still being written; then "
+					 "look at them: sonde report ";
+	const char *before = p->record.on ? everything : memory;
 	const char *dir = guest_session_dir();
 	uint64_t until_ns = guest_now() + COPY_AT_MOST_NS;
 	struct quiet_write quiet;
@@ -147,7 +150,7 @@ static void print_unfinished(const struct control_page *p)
 	if (!fd || !is_still(fd, p->report_dev, p->report_ino))
 		return;
 	quiet_write_begin(&quiet);
-	if (write_pieces(fd, before, sizeof(before) - 1, until_ns) &&
+	if (write_pieces(fd, before, strlen(before), until_ns) &&
 	    write_pieces(fd, dir, strlen(dir), until_ns))
 		(void)write_pieces(fd, "\n", 1, until_ns);
 	quiet_write_end(&quiet);

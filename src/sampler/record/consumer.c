@@ -126,7 +126,7 @@ static void choose_processes(struct state *s, uint64_t now_ns)
 	pid_t pids[MAX_PROCESSES], root = (pid_t)s->page->root_pid;
 	unsigned n;
 
-	if (!s->counters || now_ns < s->processes_ns)
+	if (!s->counters || now_ns < s->processes_ns || !proc_is_ours())
 		return;
 	s->processes_ns = now_ns + PROCESSES_NS;
 	n = sampling_processes(s->sampling, s->processes, MAX_PROCESSES - 1);
@@ -328,7 +328,8 @@ static void report_samples(void *state, const struct consumer_report *now)
 		add_advice(s, now->events, &text);
 	else if (s->counters)
 		buf_addf(&text,
-			 "sonde record: nothing but counters of the machine is in the recording: "
+			 "sonde record: nothing but counters (processors, memory) is in the "
+			 "recording: "
 			 "sonde timeline %s\n",
 			 s->dir);
 	else

@@ -4,6 +4,7 @@
 #include "base/background.h"
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/proc.h"
 #include "base/sched_latency.h"
 #include "sampler/record/samples.h"
 #include "sampler/rounds/targets.h"
@@ -66,6 +67,9 @@ static void note_refused(struct sampling *s)
 		s->result.refused++;
 		snprintf(s->result.why, sizeof(s->result.why), "%.255s", t->err.text);
 	}
+	/* Others than those of the job then. */
+	if (s->result.refused && !proc_is_ours())
+		s->result.refused = 1;
 }
 
 /* With the lock. */
