@@ -64,12 +64,12 @@ def blocks(record, n):
 
 
 def stacks(record, n):
-    """Deep ones, whose texts are longer than they are."""
+    """Deep ones, of which no two have a frame in common."""
     made = craft(record).proc(0)
     with_stack = lambda i: b"".join([(r := alloc(1, (i + 1) << 12))[:4], struct.pack("<I", i + 1), r[8:]])
     for k in range(0, n, 5000):
         ids = range(k, min(n, k + 5000))
-        made.batch(*[stack(0, i + 1, [0x1000] * 1000) for i in ids], run(0, 7, *map(with_stack, ids)))
+        made.batch(*[stack(0, i + 1, [0x1000 + i] * 1000) for i in ids], run(0, 7, *map(with_stack, ids)))
     return made
 
 

@@ -8,6 +8,7 @@
  * and has room for so many.
  */
 #include "memory/track/track_impl.h"
+#include "wire/ring.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -155,20 +156,28 @@ static void put_texts(struct checkpoint_writing *w)
 	}
 }
 
-static void put_stack(uint64_t id, void *value, void *arg)
+static void put_stack(struct checkpoint_writing *w, uint32_t id, uint64_t frames)
 {
-	struct checkpoint_writing *w = arg;
-	const struct stack_text *s = value;
-	struct batch_stack item = {.head = {BATCH_STACK, 0, w->p->info.proc, 0},
-				   .id = (uint32_t)id,
-				   .depth = s->depth};
+	uint64_t pc[ARENA_MAX_DEPTH];
+	uint32_t depth = callstacks_words(w->p, frames, pc);
+	struct batch_stack item = {
+		.head = {BATCH_STACK, 0, w->p->info.proc, 0}, .id = id, .depth = depth};
 
 	if (w->batch.len >= BATCH_BYTES)
 		flush_batch(w);
 	end_run(w);
-	item.head.bytes = (uint32_t)(sizeof(item) + s->depth * sizeof(s->pc[0]));
+	item.head.bytes = (uint32_t)(sizeof(item) + depth * sizeof(pc[0]));
 	buf_add(&w->batch, &item, sizeof(item));
-	buf_add(&w->batch, s->pc, s->depth * sizeof(s->pc[0]));
+	buf_add(&w->batch, pc, depth * sizeof(pc[0]));
+}
+
+static void put_stacks(struct checkpoint_writing *w)
+{
+	uint64_t id, frames;
+
+	for (size_t at = 0; hmap_next(&w->p->stacks, &at, &id, &frames);)
+		if (frames)
+			put_stack(w, (uint32_t)id, frames);
 }
 
 static void put_heap(uint64_t addr, void *value, void *arg)
@@ -281,7 +290,7 @@ static void write_process(struct checkpoint_writing *w)
 	if (p->who.head.size)
 		checkpoint_put(w, p->info.pid, &p->who, NULL, 0);
 	put_texts(w);
-	omap_each(&p->stacks, put_stack, w);
+	put_stacks(w);
 	omap_each(&p->heaps, put_heap, w);
 	for (size_t i = 0; i < p->nusage; i++)
 		put_usage(w, &p->usage[i]);

@@ -3,12 +3,15 @@
 #include "memory/track/track_impl.h"
 
 #include "base/mem.h"
+#include "wire/ring.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define STACK_COST 128
-#define TEXT_SHARE 4
+#define STACK_COST 64
+#define WORD_COST 16 /* with what it takes to find a piece */
+#define SHOWN 256u /* a power of two */
+#define LONG_TEXT (64u << 10)
 #define UNKNOWN_STACK "unknown, damaged in the recording\n"
 
 void callstacks_module(struct proc *p, const struct rec_module *r)
@@ -45,17 +48,31 @@ void callstacks_python(struct proc *p, const struct rec_python *r)
 
 void callstacks_add(struct proc *p, uint32_t id, const uint64_t *pc, uint32_t depth)
 {
-	if (omap_get(&p->stacks, id))
+	size_t before = p->frames.n, most = (size_t)depth * WORD_COST, used;
+
+	if (hmap_get(&p->stacks, id) != HMAP_NONE)
 		return;
-	if (!budget_take(p, STACK_COST + depth * sizeof(pc[0]))) {
+	if (!budget_take(p, STACK_COST + most)) {
 		p->refused--; /* its events are there */
 		p->refused_stacks++;
 		return;
 	}
-	struct stack_text *s = xcalloc(1, sizeof(*s) + depth * sizeof(pc[0]));
-	s->depth = depth;
-	memcpy(s->pc, pc, depth * sizeof(pc[0]));
-	omap_put(&p->stacks, id, s);
+	hmap_put(&p->stacks, id, chains_put(&p->frames, pc, depth));
+	used = (p->frames.n - before) * WORD_COST;
+	if (used < most)
+		budget_give_back(p->track, most - used);
+}
+
+uint32_t callstacks_words(const struct proc *p, uint64_t frames, uint64_t *out)
+{
+	const uint64_t *words;
+	uint32_t depth = 0;
+	size_t n;
+
+	for (uint32_t at = (uint32_t)frames; (words = chains_next(&p->frames, &at, &n));
+	     depth += (uint32_t)n)
+		memcpy(out + depth, words, n * sizeof(words[0]));
+	return depth;
 }
 
 /* Where host memory is recorded, a function of ours calls main() (guest/interpose/program_end.c). */
@@ -84,89 +101,99 @@ static bool is_native(uint64_t word)
 }
 
 /* Returns how many of the words are of C. */
-static uint32_t resolve_native(struct proc *p, struct stack_text *s)
+static uint32_t resolve_native(struct proc *p, const uint64_t *pc, uint32_t depth, struct buf *out)
 {
 	uint32_t from = 0, n = 0;
 
 	if (!p->symbols)
 		p->symbols = symbolizer_new();
 	for (;;) {
-		while (n < s->depth && is_native(s->pc[n]))
+		while (n < depth && is_native(pc[n]))
 			n++;
-		symbolizer_stack(p->symbols, s->pc + from, n - from, &s->text);
-		if (n + 1 >= s->depth || s->pc[n] != STACK_CUT || !is_native(s->pc[n + 1]))
+		symbolizer_stack(p->symbols, pc + from, n - from, out);
+		if (n + 1 >= depth || pc[n] != STACK_CUT || !is_native(pc[n + 1]))
 			return n;
-		buf_add_str(&s->text, "...\n"); /* as frames.h reads it */
+		buf_add_str(out, "...\n"); /* as frames.h reads it */
 		from = ++n;
 	}
 }
 
 /* Native addresses come first, places in Python code behind them. */
-static void resolve_stack(struct proc *p, struct stack_text *s)
+static void resolve_stack(struct proc *p, uint64_t frames, struct stack_text *out)
 {
-	uint32_t native = resolve_native(p, s);
+	uint64_t pc[ARENA_MAX_DEPTH];
+	uint32_t depth = callstacks_words(p, frames, pc);
+	uint32_t native = resolve_native(p, pc, depth, &out->text);
 
-	drop_own_frames(&s->text);
-	for (uint32_t i = native; i < s->depth; i++) {
-		const char *place = omap_get(&p->places, s->pc[i] & ~STACK_PYTHON);
+	drop_own_frames(&out->text);
+	for (uint32_t i = native; i < depth; i++) {
+		const char *place = omap_get(&p->places, pc[i] & ~STACK_PYTHON);
 
-		if (s->pc[i] == STACK_CUT)
+		if (pc[i] == STACK_CUT)
 			place = "...\n";
-		buf_add_str(&s->python, place ? place : "?(0): ?\n");
-	}
-	s->resolved = true;
-	/* Names are longer than addresses, and real stacks have them: they count for less. */
-	if (!budget_take(p, (s->text.cap + s->python.cap) / TEXT_SHARE)) {
-		p->refused--;
-		p->refused_stacks++;
-		buf_release(&s->text);
-		buf_release(&s->python);
+		buf_add_str(&out->python, place ? place : "?(0): ?\n");
 	}
 }
 
-/* One that was in a damaged part of the recording: not the same as none. */
-static struct stack_text *add_unknown_stack(struct proc *p, uint32_t id)
+static void forget_text(struct stack_text *s)
 {
-	if (!budget_take(p, STACK_COST))
-		return NULL;
-	struct stack_text *s = xcalloc(1, sizeof(*s));
-	s->resolved = true;
-	buf_add_str(&s->text, UNKNOWN_STACK);
-	omap_put(&p->stacks, id, s);
-	p->unknown_stacks++;
+	if (s->text.cap > LONG_TEXT)
+		buf_release(&s->text);
+	if (s->python.cap > LONG_TEXT)
+		buf_release(&s->python);
+	buf_clear(&s->text);
+	buf_clear(&s->python);
+}
+
+/* The text of all of them would be gigabytes: that of the last ones is kept. */
+static const struct stack_text *find_text(struct proc *p, uint32_t id, uint64_t frames)
+{
+	if (!p->shown)
+		p->shown = xcalloc(SHOWN, sizeof(*p->shown));
+	struct stack_text *s = &p->shown[(id ^ id >> 8) & (SHOWN - 1)];
+
+	if (s->id == id)
+		return s;
+	forget_text(s);
+	s->id = id;
+	if (frames)
+		resolve_stack(p, frames, s);
+	else
+		buf_add_str(&s->text, UNKNOWN_STACK);
 	return s;
 }
 
 void rows_put_stack(struct proc *p, struct row *row, uint32_t id)
 {
-	struct stack_text *s = id ? omap_get(&p->stacks, id) : NULL;
+	uint64_t frames = id ? hmap_get(&p->stacks, id) : HMAP_NONE;
 
-	if (!p->track->sink.row) /* names cost more than all the rest */
+	if (!p->track->sink.row || !id) /* names cost more than all the rest */
 		return;
-	if (!s && id && p->track->damage.places)
-		s = add_unknown_stack(p, id);
-	if (!s)
+	/* One that was in a damaged part of the recording: not the same as none. */
+	if (frames == HMAP_NONE && p->track->damage.places && budget_take(p, STACK_COST)) {
+		hmap_put(&p->stacks, id, 0);
+		p->unknown_stacks++;
+		frames = 0;
+	}
+	if (frames == HMAP_NONE)
 		return;
-	if (!s->resolved)
-		resolve_stack(p, s);
+	const struct stack_text *s = find_text(p, id, frames);
+
 	row->c_stack = s->text.data;
 	row->c_stack_len = s->text.len;
 	row->py_stack = s->python.data;
 	row->py_stack_len = s->python.len;
 }
 
-static void free_stack(void *value)
-{
-	struct stack_text *s = value;
-
-	buf_release(&s->text);
-	buf_release(&s->python);
-	free(s);
-}
-
 void callstacks_release(struct proc *p)
 {
-	omap_release_values(&p->stacks, free_stack);
+	for (unsigned i = 0; p->shown && i < SHOWN; i++) {
+		buf_release(&p->shown[i].text);
+		buf_release(&p->shown[i].python);
+	}
+	free(p->shown);
+	hmap_release(&p->stacks);
+	chains_release(&p->frames);
 	omap_release_values(&p->places, free);
 	symbolizer_free(p->symbols);
 }

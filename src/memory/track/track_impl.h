@@ -4,6 +4,7 @@
 #define SONDE_MEMORY_TRACK_TRACK_IMPL_H
 
 #include "base/containers/buf.h"
+#include "base/containers/chains.h"
 #include "base/containers/hmap.h"
 #include "base/containers/omap.h"
 #include "memory/track/track.h"
@@ -139,7 +140,9 @@ struct proc {
 	struct omap handles, mapped; /* physical memory of CUDA, see memory/track/cuda.c */
 	struct omap libraries; /* number → path of who asks CUDA for memory */
 	struct omap names; /* hash → text */
-	struct omap stacks; /* id → struct stack_text */
+	struct hmap stacks; /* id → number of frames; 0: it was in a damaged part */
+	struct chains frames;
+	struct stack_text *shown; /* those that rows had lately */
 	struct omap places; /* id → text: where in Python code, see rec_python */
 	struct omap threads; /* tid → struct thread */
 	struct omap layers; /* tid → the layers that run in it, see memory/track/layers.c */
@@ -162,10 +165,8 @@ struct proc {
 };
 
 struct stack_text {
-	uint32_t depth;
-	bool resolved;
+	uint32_t id; /* 0: none */
 	struct buf text, python;
-	uint64_t pc[];
 };
 
 /* See memory/track/damage.c. */
@@ -235,6 +236,8 @@ bool rows_aten(struct proc *p, uint32_t tid, const struct rec_mark *m);
 void callstacks_module(struct proc *p, const struct rec_module *r);
 void callstacks_python(struct proc *p, const struct rec_python *r);
 void callstacks_add(struct proc *p, uint32_t id, const uint64_t *pc, uint32_t depth);
+/* The words of a stack, of which there are ARENA_MAX_DEPTH at most. */
+uint32_t callstacks_words(const struct proc *p, uint64_t frames, uint64_t *out);
 void callstacks_release(struct proc *p);
 
 /* Pieces of a row, for other files that make some. rows_put_stack: id 0 is no stack. */

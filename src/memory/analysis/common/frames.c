@@ -219,7 +219,7 @@ static bool begins_with_one_of(struct frame_line t, const char *const *list, siz
 	return false;
 }
 
-static enum frame_origin c_origin(const struct frame_line *line)
+static enum frame_origin find_c_origin(const struct frame_line *line)
 {
 	struct frame f;
 
@@ -237,6 +237,34 @@ static enum frame_origin c_origin(const struct frame_line *line)
 	return FRAME_USER;
 }
 
+static bool find_root(const struct frame_line *line)
+{
+	struct frame f;
+
+	if (!take_c(line, &f))
+		return false;
+	for (size_t i = 0; i < COUNT(roots); i++)
+		if (f.function.len == strlen(roots[i]) && begins_with(f.function, roots[i]))
+			return true;
+	return false;
+}
+
+/* What is asked of every line of every stack is known from the second time on. */
+static struct known_line {
+	enum frame_origin origin;
+	bool is_root;
+} know_c(const struct frame_line *line)
+{
+	static struct hmap known;
+	uint64_t key = XXH3_64bits(line->text, line->len), found = hmap_get(&known, key);
+
+	if (found == HMAP_NONE) {
+		found = (uint64_t)find_c_origin(line) << 1 | find_root(line);
+		hmap_put(&known, key, found);
+	}
+	return (struct known_line){(enum frame_origin)(found >> 1), found & 1};
+}
+
 enum frame_origin frame_origin(const struct frame_line *line, bool python)
 {
 	static const enum frame_origin of_python[] = {
@@ -250,7 +278,7 @@ enum frame_origin frame_origin(const struct frame_line *line, bool python)
 	if (frame_is_cut(line))
 		return FRAME_SYSTEM;
 	if (!python)
-		return c_origin(line);
+		return know_c(line).origin;
 	return take_python(line, &f) ? of_python[python_origin(f.path.text, f.path.len)]
 				     : FRAME_USER;
 }
@@ -269,14 +297,7 @@ bool frame_is_cut(const struct frame_line *line)
 
 bool frame_is_root(const struct frame_line *line)
 {
-	struct frame f;
-
-	if (!take_c(line, &f))
-		return false;
-	for (size_t i = 0; i < COUNT(roots); i++)
-		if (f.function.len == strlen(roots[i]) && begins_with(f.function, roots[i]))
-			return true;
-	return false;
+	return know_c(line).is_root;
 }
 
 bool frame_is_wrapper(const struct frame_line *line, bool python)

@@ -5,7 +5,9 @@
 #include <string.h>
 #include <xxhash.h>
 
+#include "base/containers/intern.h"
 #include "base/mem.h"
+#include "memory/analysis/common/analysis.h"
 #include "memory/analysis/common/frames.h"
 
 #define MAX_WRAPPERS 8
@@ -20,17 +22,33 @@ static struct frame_line trim_text(const char *data, size_t len)
 	return t;
 }
 
+static uint32_t put_lines(struct stacks *s, struct frame_line text)
+{
+	char *copy = xstrndup(text.text, text.len);
+	const char *at = copy;
+	struct frame_line line;
+	uint64_t *words = NULL;
+	size_t n = 0, cap = 0;
+
+	while (frame_next(&at, &line))
+		LIST_ADD(words, n, cap, (uintptr_t)intern(line.text, line.len));
+	uint32_t number = chains_put(&s->lines, words, n);
+	free(words);
+	free(copy);
+	return number;
+}
+
 static uint32_t add_stack(struct stacks *s, uint64_t check, struct frame_line c,
 			  struct frame_line py)
 {
 	if (!s->count)
 		s->count = 1; /* number 0 is none */
 	s->list = xgrow(s->list, &s->cap, s->count + 1, sizeof(*s->list));
-	s->list[0] = (struct stack){0};
-	s->list[s->count] = (struct stack){
+	s->list[0] = (struct kept_stack){0};
+	s->list[s->count] = (struct kept_stack){
 		.check = check,
-		.c = c.len ? xstrndup(c.text, c.len) : NULL,
-		.py = py.len ? xstrndup(py.text, py.len) : NULL,
+		.c = c.len ? put_lines(s, c) : 0,
+		.py = py.len ? put_lines(s, py) : 0,
 	};
 	return (uint32_t)s->count++;
 }
@@ -63,9 +81,42 @@ uint32_t stacks_of(struct stacks *s, const struct row *row)
 	return number;
 }
 
+static const char *add_lines(const struct stacks *s, uint32_t number, struct buf *out)
+{
+	const uint64_t *words;
+	size_t n;
+
+	buf_clear(out);
+	while ((words = chains_next(&s->lines, &number, &n)))
+		for (size_t i = 0; i < n; i++) {
+			if (out->len)
+				buf_add_char(out, '\n');
+			buf_add_str(out, (const char *)(uintptr_t)words[i]);
+		}
+	return out->len ? buf_str(out) : NULL;
+}
+
+static struct stack put_together(const struct stacks *s, uint32_t number, struct shown_stack *out)
+{
+	out->number = number;
+	return (struct stack){add_lines(s, s->list[number].c, &out->c),
+			      add_lines(s, s->list[number].py, &out->py)};
+}
+
 struct stack stacks_get(const struct stacks *s, uint32_t number)
 {
-	return number < s->count ? s->list[number] : (struct stack){0};
+	struct stacks *known = (struct stacks *)s; /* what is shown is a cache */
+
+	if (!number || number >= s->count)
+		return (struct stack){0};
+	for (unsigned i = 0; i < STACKS_SHOWN; i++) {
+		const struct shown_stack *it = &s->shown[i];
+
+		if (it->number == number)
+			return (struct stack){it->c.len ? it->c.data : NULL,
+					      it->py.len ? it->py.data : NULL};
+	}
+	return put_together(s, number, &known->shown[known->nshown++ % STACKS_SHOWN]);
 }
 
 /* The frames that matter: Python's where there are any. */
@@ -103,6 +154,18 @@ static void learn_callers(struct stacks *s, const struct stack *stack)
 	}
 }
 
+static void learn_all(struct stacks *s)
+{
+	struct shown_stack text = {0};
+
+	for (; s->learned < s->count; s->learned++) {
+		struct stack stack = put_together(s, (uint32_t)s->learned, &text);
+		learn_callers(s, &stack);
+	}
+	buf_release(&text.c);
+	buf_release(&text.py);
+}
+
 /* The frame that names a call stack; false: there is none. */
 static bool find_place(const struct stacks *s, const struct stack *stack, struct frame_line *out)
 {
@@ -113,8 +176,8 @@ static bool find_place(const struct stacks *s, const struct stack *stack, struct
 
 	if (!n)
 		return false;
-	for (; known->learned < s->count; known->learned++)
-		learn_callers(known, &s->list[known->learned]);
+	if (known->learned < s->count)
+		learn_all(known);
 	for (i = 0; i < n && !stack->py; i++) {
 		hash = hash_function(&lines[i], hash);
 		if (hmap_get(&s->callers, hash) != SEVERAL)
@@ -163,11 +226,12 @@ bool stacks_where(const struct stacks *s, uint32_t number, struct buf *out)
 
 void stacks_release(struct stacks *s)
 {
-	for (size_t i = 1; i < s->count; i++) {
-		free(s->list[i].c);
-		free(s->list[i].py);
+	for (unsigned i = 0; i < STACKS_SHOWN; i++) {
+		buf_release(&s->shown[i].c);
+		buf_release(&s->shown[i].py);
 	}
 	free(s->list);
+	chains_release(&s->lines);
 	hmap_release(&s->by_hash);
 	hmap_release(&s->callers);
 	*s = (struct stacks){0};

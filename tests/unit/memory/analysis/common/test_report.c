@@ -87,16 +87,23 @@ TEST(report, tables_are_as_wide_as_they_must_be)
 	buf_release(&out);
 }
 
+static uint32_t add_stack(struct stacks *s, const char *python)
+{
+	struct row row = {.py_stack = python, .py_stack_len = (uint32_t)strlen(python)};
+
+	return stacks_of(s, &row);
+}
+
 TEST(report, call_sites_that_read_the_same_are_one)
 {
 	struct buf out = {0};
-	char near_main[] = "train.py(7): forward\n", other[] = "train.py(9): backward\n";
-	struct stack list[] = {{0}, {.py = near_main}, {.py = other}, {.py = near_main}};
-	struct stacks stacks = {.list = list, .count = 4};
+	struct stacks stacks = {0};
+	uint32_t near_main = add_stack(&stacks, "train.py(7): forward\n");
+	uint32_t other = add_stack(&stacks, "train.py(9): backward\n");
 	struct call_site sites[] = {{0, true, 1, 10, 0, false},
-				    {1, false, 1, 20, 0, false},
-				    {2, false, 1, 30, 0, false},
-				    {3, false, 2, 15, 0, false},
+				    {near_main, false, 1, 20, 0, false},
+				    {other, false, 1, 30, 0, false},
+				    {near_main, false, 2, 15, 0, false},
 				    {0, false, 1, 5, 0, false}};
 	struct report r = report_begin(&plain, &out);
 
@@ -107,25 +114,57 @@ TEST(report, call_sites_that_read_the_same_are_one)
 		    "  30 B in 1 block\n      backward (train.py:9)\n"
 		    "  10 B in 1 block, allocated before recording began\n"
 		    "  5 B in 1 block, no call stack recorded\n");
+	stacks_release(&stacks);
 	buf_release(&out);
 }
 
 TEST(report, a_place_has_one_number_whoever_called_it)
 {
 	struct buf out = {0};
-	char a[] = "train.py(7): forward\ntrain.py(20): step\n";
-	char b[] = "train.py(7): forward\ntrain.py(30): step\n";
-	struct stack list[] = {{0}, {.py = a}, {.py = b}};
-	struct stacks stacks = {.list = list, .count = 3};
-	struct call_site sites[] = {{1, false, 8, 80, 0, false}, {2, false, 13, 130, 0, false}};
+	struct stacks stacks = {0};
+	uint32_t a = add_stack(&stacks, "train.py(7): forward\ntrain.py(20): step\n");
+	uint32_t b = add_stack(&stacks, "train.py(7): forward\ntrain.py(30): step\n");
+	struct call_site sites[] = {{a, false, 8, 80, 0, false}, {b, false, 13, 130, 0, false}};
 	struct report r = report_begin(&plain, &out);
 
 	CHECK_INT(call_sites_merge(sites, 2, &stacks), 1);
 	report_call_site(&r, 0, INK_BAD, &stacks, &sites[0]);
 	check(&out, "210 B in 21 blocks, 2 call stacks, the largest:\n"
 		    "    forward (train.py:7)\n    step (train.py:30)\n");
-	hmap_release(&stacks.callers);
+	stacks_release(&stacks);
 	buf_release(&out);
+}
+
+/* A million of them are kept; their texts are put together when they are asked for. */
+TEST(report, stacks_come_out_as_they_went_in)
+{
+	struct stacks stacks = {0};
+	uint32_t numbers[100];
+	char text[2000];
+
+	for (int pass = 0; pass < 2; pass++) {
+		for (int i = 0; i < 100; i++) {
+			int n = snprintf(text, sizeof(text), "a.py(%d): f\n", i);
+			for (int k = 0; k < 30; k++)
+				n += snprintf(text + n, sizeof(text) - (size_t)n, "b.py(%d): g\n",
+					      k);
+			uint32_t number = add_stack(&stacks, text);
+			CHECK(number && (!pass || number == numbers[i]));
+			numbers[i] = number;
+			text[n - 1] = '\0';
+			struct stack s = stacks_get(&stacks, number);
+			CHECK(!s.c);
+			CHECK_STR(s.py, text);
+		}
+	}
+	/* Those that were asked for last are good, whatever was learned of all of them meanwhile. */
+	struct stack last = stacks_get(&stacks, numbers[5]);
+	struct buf where = {0};
+	CHECK(stacks_where(&stacks, numbers[7], &where));
+	CHECK(!strncmp(last.py, "a.py(5): f\nb.py(0)", 18));
+	CHECK(!stacks_get(&stacks, 0).py && !stacks_get(&stacks, 101).py);
+	buf_release(&where);
+	stacks_release(&stacks);
 }
 
 TEST(report, devices_have_one_name)
