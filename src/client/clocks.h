@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 #include "base/numbers/clock_fit.h"
-#include "client/ask.h"
+#include "client/call_hosts.h"
 #include "formats/clock_file.h"
 
 #define CLOCKS_TOLERANCE_NS INT64_C(100000000)

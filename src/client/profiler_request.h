@@ -7,7 +7,7 @@
 #define SONDE_CLIENT_PROFILER_REQUEST_H
 
 #include "base/containers/buf.h"
-#include "client/ask.h"
+#include "client/call_hosts.h"
 
 enum profiler_kind { PROFILER_GPUTRACE, PROFILER_NPUTRACE, PROFILER_NPU_MONITOR };
 

@@ -3,7 +3,7 @@
 #ifndef SONDE_CLIENT_STOP_TRACE_H
 #define SONDE_CLIENT_STOP_TRACE_H
 
-#include "client/ask.h"
+#include "client/call_hosts.h"
 
 enum trace_end {
 	TRACE_ENDED, /* it had begun: what there is of it is written */

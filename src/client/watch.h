@@ -3,7 +3,7 @@
 #ifndef SONDE_CLIENT_WATCH_H
 #define SONDE_CLIENT_WATCH_H
 
-#include "client/ask.h"
+#include "client/call_hosts.h"
 
 /* The answers of all hosts at one moment: to getStatus, to listProcesses and, if it was asked for, to
  * getTop. */

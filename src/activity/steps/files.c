@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "activity/steps/recorded.h"
+#include "activity/steps/from_recordings.h"
 #include "base/fs.h"
 #include "base/mem.h"
 

@@ -14,7 +14,7 @@
 #include "base/progress.h"
 #include "base/text/table.h"
 #include "cli/command.h"
-#include "client/ask.h"
+#include "client/call_hosts.h"
 #include "daemon/daemon.h"
 #include "wire/rpc.h"
 

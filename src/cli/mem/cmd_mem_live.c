@@ -18,7 +18,7 @@
 #include "cli/mem/analysis_command.h"
 #include "cli/screen.h"
 #include "cli/screen_keys.h"
-#include "memory/live/find.h"
+#include "memory/live/find_recording.h"
 #include "memory/live/live.h"
 
 #define READ_NS 100000000u /* at once, so that keys are answered */

@@ -7,7 +7,7 @@
 #define SONDE_CLIENT_TOP_MODEL_H
 
 #include "activity/live/toplist.h"
-#include "client/ask.h"
+#include "client/call_hosts.h"
 
 /* A kernel, or whatever else took time, of all processes together. */
 struct top_line {

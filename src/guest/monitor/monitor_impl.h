@@ -8,7 +8,7 @@
  *	our thread (thread.c)    polls the daemon (daemon_link.c); executes requests
  *	                         (control.c, trace.c) and runs what is due, with the control's lock
  *	the vendor's threads     fill buffers; a full one is walked (src/device), which calls
- *	                         collect_activity(); pending.c counts launches there
+ *	                         collect_activity(); pending_launches.c counts launches there
  *
  * Locks are fork-safe (guest/runtime/fork_safe_lock.h) and taken in this order:
  *
@@ -192,7 +192,7 @@ void attribute_switch(const struct activity_source *s, bool on);
 /* Has it begun? One that only waits for its step can be replaced. */
 bool trace_has_begun(void);
 
-/* --- pending.c: launches of the traced steps that have not run yet --- */
+/* --- pending_launches.c: launches of the traced steps that have not run yet --- */
 
 void pending_begin(void); /* watches from here on; nothing counts yet */
 void pending_from_now(void);

@@ -156,7 +156,7 @@ static bool change_phase(int from, int to)
 /*
  * By our thread, with the control's lock taken.
  *
- * The window and the source, in this order. Launches are counted from here on (pending.c), but
+ * The window and the source, in this order. Launches are counted from here on (pending_launches.c), but
  * count only from the first step on.
  */
 static void warm_up(void)

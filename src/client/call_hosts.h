@@ -4,8 +4,8 @@
  * Each array has an element for every host of the group. Functions fail only if no host could be
  * asked; a host that fails has an answer without a reply.
  */
-#ifndef SONDE_CLIENT_ASK_H
-#define SONDE_CLIENT_ASK_H
+#ifndef SONDE_CLIENT_CALL_HOSTS_H
+#define SONDE_CLIENT_CALL_HOSTS_H
 
 #include <jansson.h>
 #include <openssl/ssl.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /* Which recording is meant: by its path, or by a process that is being recorded. */
-#ifndef SONDE_MEMORY_LIVE_FIND_H
-#define SONDE_MEMORY_LIVE_FIND_H
+#ifndef SONDE_MEMORY_LIVE_FIND_RECORDING_H
+#define SONDE_MEMORY_LIVE_FIND_RECORDING_H
 
 #include "base/containers/buf.h"
 #include "base/err.h"

@@ -4,7 +4,7 @@
  * list of its mappings says which recording it is, also where the environment does not. Only its owner
  * and root may read that list.
  */
-#include "memory/live/find.h"
+#include "memory/live/find_recording.h"
 
 #include <dirent.h>
 #include <errno.h>

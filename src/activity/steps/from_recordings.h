@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /* The splits of ranks out of recordings of `sonde record`: every step that is in them from its
  * beginning to its end. */
-#ifndef SONDE_ACTIVITY_STEPS_RECORDED_H
-#define SONDE_ACTIVITY_STEPS_RECORDED_H
+#ifndef SONDE_ACTIVITY_STEPS_FROM_RECORDINGS_H
+#define SONDE_ACTIVITY_STEPS_FROM_RECORDINGS_H
 
 #include "activity/steps/job_summary.h"
 

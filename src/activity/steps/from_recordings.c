@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-#include "activity/steps/recorded.h"
+#include "activity/steps/from_recordings.h"
 
 #include <errno.h>
 #include <jansson.h>

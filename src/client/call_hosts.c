@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-#include "client/ask.h"
+#include "client/call_hosts.h"
 
 #include <errno.h>
 #include <stdlib.h>
