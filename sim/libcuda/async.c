@@ -134,12 +134,17 @@ CUresult cuMemPoolGetAttribute(CUmemoryPool pool, int attribute, void *out)
 {
 	if (attribute != 5 && attribute != 7)
 		return CUDA_ERROR_INVALID_VALUE;
-	*(uint64_t *)out = attribute == 5 ? pool->reserved : pool->used;
+	if (sim_is_odd())
+		*(uint64_t *)out = UINT64_MAX;
+	else
+		*(uint64_t *)out = attribute == 5 ? pool->reserved : pool->used;
 	return CUDA_SUCCESS;
 }
 
 CUresult cuDeviceGetMemPool(CUmemoryPool *out, CUdevice device)
 {
+	if (device < 0 || device >= sim_cuda_device_count())
+		return CUDA_ERROR_INVALID_DEVICE;
 	defaults[device].device = device;
 	*out = &defaults[device];
 	return CUDA_SUCCESS;

@@ -106,7 +106,7 @@ CUresult cuCtxGetDevice(CUdevice *out)
 {
 	if (!sim_current())
 		return CUDA_ERROR_INVALID_CONTEXT;
-	*out = sim_current()->device;
+	*out = sim_is_odd() ? 70000 : sim_current()->device;
 	return CUDA_SUCCESS;
 }
 

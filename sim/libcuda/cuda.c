@@ -23,6 +23,11 @@ long sim_env(const char *name, long otherwise)
 	return text && *text ? strtol(text, NULL, 0) : otherwise;
 }
 
+bool sim_is_odd(void)
+{
+	return sim_env("SIM_CUDA_ODD", 0) != 0;
+}
+
 /* Numbers or UUIDs; the first one that is none ends the list. */
 static void read_visible(int have)
 {
@@ -113,7 +118,7 @@ static CUresult check(CUdevice device)
 
 CUresult cuDeviceGetCount(int *out)
 {
-	*out = nvisible;
+	*out = sim_is_odd() ? INT32_MAX : nvisible;
 	return sim_ready ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED;
 }
 
@@ -125,6 +130,11 @@ CUresult cuDeviceGet(CUdevice *out, int index)
 
 CUresult cuDeviceGetName(char *out, int room, CUdevice device)
 {
+	if (sim_is_odd()) {
+		memset(out, 0xff, (size_t)room); /* not even an end */
+		memcpy(out, "\033]0;a\n,\"", 9);
+		return CUDA_SUCCESS;
+	}
 	if (check(device) == CUDA_SUCCESS)
 		snprintf(out, (size_t)room, "NVIDIA SIM 80GB HBM3%s",
 			 sim_env("SIM_CUDA_MIG", 0) ? " MIG 1g.10gb" : "");
@@ -140,22 +150,27 @@ uint64_t sim_total_bytes(void)
 
 CUresult cuDeviceTotalMem_v2(size_t *out, CUdevice device)
 {
-	*out = sim_total_bytes();
-	return check(device);
+	*out = sim_is_odd() ? SIZE_MAX : sim_total_bytes();
+	return sim_is_odd() ? CUDA_SUCCESS : check(device);
 }
 
 CUresult cuDeviceGetUuid_v2(unsigned char out[16], CUdevice device)
 {
-	if (check(device) != CUDA_SUCCESS)
+	if (check(device) != CUDA_SUCCESS && !sim_is_odd())
 		return check(device);
-	memset(out, 0, 16);
+	memset(out, sim_is_odd() ? 0xff : 0, 16);
+	if (sim_is_odd())
+		return CUDA_SUCCESS;
 	out[15] = (unsigned char)visible[device];
 	return CUDA_SUCCESS;
 }
 
 CUresult cuDeviceGetAttribute(int *out, int attribute, CUdevice device)
 {
-	*out = attribute == 133 ? (int)sim_env("SIM_CUDA_MPS", 0) : 0;
+	if (sim_is_odd())
+		*out = -1;
+	else
+		*out = attribute == 133 ? (int)sim_env("SIM_CUDA_MPS", 0) : 0;
 	return check(device);
 }
 

@@ -41,6 +41,7 @@ extern pthread_mutex_t sim_lock;
 extern bool sim_ready;
 
 long sim_env(const char *name, long otherwise);
+bool sim_is_odd(void); /* answers are beyond belief; memory works */
 int sim_cuda_device_count(void);
 int sim_physical(CUdevice device); /* which of the machine's it is */
 CUcontext sim_current(void);

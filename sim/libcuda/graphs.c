@@ -144,7 +144,7 @@ CUresult cuDeviceGetGraphMemAttribute(CUdevice device, int attribute, void *out)
 {
 	if (device < 0 || device >= sim_cuda_device_count() || attribute < 0 || attribute > 3)
 		return CUDA_ERROR_INVALID_VALUE;
-	*(uint64_t *)out = reserved[device];
+	*(uint64_t *)out = sim_is_odd() ? UINT64_MAX : reserved[device];
 	return CUDA_SUCCESS;
 }
 

@@ -11,8 +11,8 @@ CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
 	if (!sim_current())
 		return CUDA_ERROR_INVALID_CONTEXT;
 	pthread_mutex_lock(&sim_lock);
-	*free_bytes = sim_free_bytes(sim_current()->device);
-	*total = sim_total_bytes();
+	*free_bytes = sim_is_odd() ? SIZE_MAX : sim_free_bytes(sim_current()->device);
+	*total = sim_is_odd() ? 0 : sim_total_bytes();
 	pthread_mutex_unlock(&sim_lock);
 	return CUDA_SUCCESS;
 }

@@ -78,6 +78,18 @@ def test_sizes_that_nobody_has(cuda, odd, mib):
         assert "16.00 EiB" in cuda.say(where, question) or question not in ("show", "oom")
 
 
+@pytest.mark.parametrize("what", ["all", "graphs", "refuse"])
+def test_a_driver_that_says_odd_things(cuda, what):
+    """Numbers of devices, names without an end, sums: the job is unharmed, and every answer is text."""
+    program = str(cuda.build / "targets" / ("cuda_odd" if what == "graphs" else "cuda_memory"))
+    words = [what] if what == "graphs" else ["runtime", what]
+    said, _, where = cuda.record(*words, program=program, options=["--analysis=oom,decompose"], SIM_CUDA_ODD="1")
+    assert said == cuda.plain(*words, program=program, SIM_CUDA_ODD="1")
+    for question in ("show", "oom", "owners", "peak", "leaks"):
+        cuda.show(where, question)
+        assert "\033" not in cuda.say(where, question)
+
+
 def test_a_storm_of_children(cuda, odd):
     """40 at once: who asked for it and the peak are of the same moment."""
     rows, where = odd("children", "40")

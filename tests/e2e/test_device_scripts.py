@@ -45,6 +45,45 @@ def test_without_a_gpu(build, tmp_path, script):
     assert not done.stdout and not (tmp_path / "out").exists()
 
 
+def on_simulated_gpu(build, tmp_path, script, stages, sonde):
+    """A script whose stages need the driver and no framework."""
+    words = [sys.executable, HERE / script, "--bin", sonde, "--out", tmp_path / "out", "--only", stages]
+    if script == "cuda_memory.py":
+        words += ["--target", build / "targets" / "cuda_memory"]
+    env = {
+        "PATH": "/usr/bin:/bin",
+        "HOME": str(tmp_path),
+        "LD_LIBRARY_PATH": str(build / "sim"),
+        "SIM_GPU_COUNT": "1",
+        "SIM_GPU_STATE": str(tmp_path / "gpus"),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    return subprocess.run(words, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=100)
+
+
+@pytest.mark.parametrize(
+    "script, stages, passed", [("cuda_memory.py", "kinds,nvml,kill,reset", 10), ("cuda_first.py", "empty", 1)]
+)
+def test_on_a_simulated_gpu(build, tmp_path, script, stages, passed):
+    """As far as it goes without a framework: all of it passes …"""
+    done = on_simulated_gpu(build, tmp_path, script, stages, build / "bin/sonde")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("PASS  ") == passed and "FAIL" not in done.stdout
+
+
+def test_they_fail_when_they_should(build, tmp_path):
+    """… and nearly nothing does where blocks are not recorded."""
+    blind = tmp_path / "bin"
+    blind.mkdir()
+    (blind / "sonde").symlink_to(build / "bin/sonde")
+    (blind / "msmemscope").write_text(f'#!/bin/sh\nexec {build}/bin/msmemscope --device=gpu:7 "$@"\n')
+    (blind / "msmemscope").chmod(0o755)
+    done = on_simulated_gpu(build, tmp_path, "cuda_memory.py", "kinds,nvml,reset", blind / "sonde")
+    assert done.returncode == 1, done.stdout + done.stderr
+    # what a job prints is the same, whether it is recorded or not
+    assert done.stdout.count("FAIL  ") == 6 and done.stdout.count("results are the same") == 3
+
+
 FAKES = {
     "good.py": "print('PASS  a thing: 1')\nprint('    0.1 s  another: ok (2)')",
     "bad.py": "import sys\nprint('PASS  a')\nprint('FAIL  b: 3 is not 4')\nsys.exit(1)",

@@ -206,8 +206,7 @@ static bool describe_of_gpu(const struct mem_asked *a, struct buf *out)
 		buf_add_str(out, words && words[strlen(words) - 1] == '?' ? "" : ".");
 		return true;
 	}
-	buf_addf(out,
-		 "The job initialised %s and asked for no memory there, as far as can be seen. ",
+	buf_addf(out, "The job initialised %s and got no memory there, as far as can be seen. ",
 		 g->name);
 	return false;
 }

@@ -148,6 +148,6 @@ TEST(mem_asked, a_driver_that_nobody_saw_in_use)
 	tell_gpu(&a, 0, 0, GPU_BLOCKS, "H200", 4); /* another process used it */
 	buf_clear(&out);
 	mem_asked_why_empty(&a, &out);
-	CHECK(strstr(buf_str(&out), "initialised H200 and asked for no memory there") != NULL);
+	CHECK(strstr(buf_str(&out), "initialised H200 and got no memory there") != NULL);
 	buf_release(&out);
 }
