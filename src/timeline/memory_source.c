@@ -12,10 +12,16 @@
 #include "timeline/sources.h"
 #include "wire/record.h"
 
+#define HOST_NS 100000u /* between values of host memory; a viewer shows no more */
+
 /* What is known of a pool's counters; in its `own`. */
 struct pool_tracks {
 	struct timeline_track *allocated, *reserved;
 	uint64_t last_allocated, last_reserved;
+	/* Of the host, which allocates millions of times: what was not written yet. */
+	uint64_t written_ns;
+	uint64_t high_ns, high; /* the highest since then; 0: nothing waits */
+	uint64_t newest_ns, newest;
 };
 
 struct open_range {
@@ -96,11 +102,41 @@ static void put_change(struct timeline_track *k, uint64_t time_ns, uint64_t valu
 	timeline_counter(k, time_ns, (double)value);
 }
 
+static void put_waiting(struct pool_tracks *k)
+{
+	if (!k->high_ns)
+		return;
+	if (k->high_ns < k->newest_ns)
+		put_change(k->allocated, k->high_ns, k->high, &k->last_allocated);
+	put_change(k->allocated, k->newest_ns, k->newest, &k->last_allocated);
+	k->high_ns = 0;
+}
+
+/* At most two values for each HOST_NS: the highest and the last. */
+static void put_host(struct pool_tracks *k, uint64_t time_ns, uint64_t value)
+{
+	if (time_ns >= k->written_ns + HOST_NS) {
+		put_waiting(k);
+		put_change(k->allocated, time_ns, value, &k->last_allocated);
+		k->written_ns = time_ns;
+		return;
+	}
+	if (!k->high_ns || value > k->high) {
+		k->high = value;
+		k->high_ns = time_ns;
+	}
+	k->newest = value;
+	k->newest_ns = time_ns;
+}
+
 static void put_pool(struct memory_source *s, struct block_pool *pool, uint64_t time_ns)
 {
 	struct pool_tracks *k = tracks_of(s, pool);
 
-	put_change(k->allocated, time_ns, pool->live_bytes, &k->last_allocated);
+	if (pool->device->device == DEV_HOST)
+		put_host(k, time_ns, pool->live_bytes);
+	else
+		put_change(k->allocated, time_ns, pool->live_bytes, &k->last_allocated);
 	if (pool->reserved)
 		put_change(k->reserved, time_ns, pool->reserved, &k->last_reserved);
 }
@@ -325,6 +361,8 @@ int timeline_read_memory(struct timeline *t, const struct timeline_source *from,
 	s.findings = memory_findings_new();
 	if (r == 0)
 		r = input_read(from->path, &sink, err);
+	for (size_t i = 0; i < s.npools; i++)
+		put_waiting(s.pools[i]);
 	if (r == 0) {
 		end_ranges(&s);
 		memory_findings_put(s.findings, s.blocks, find_process, &s);

@@ -46,7 +46,8 @@ int timeline_close(struct timeline *t, struct timeline_counts *out, struct err *
 		while (k->open)
 			end_open(k, k->last_ns);
 	}
-	t->counts.processes = (unsigned)t->nprocesses;
+	for (size_t i = 0; i < t->nprocesses; i++)
+		t->counts.processes += t->processes[i]->pid != 0; /* the machine is none */
 	r = output_close(t, err);
 	if (t->counts.first_ns == UINT64_MAX)
 		t->counts.first_ns = 0;

@@ -344,3 +344,23 @@ def query(browser, sql):
     r = browser.ask("Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True)
     assert "exceptionDetails" not in r, r
     return json.loads(r["result"]["value"])
+
+
+def test_host_memory_is_thinned_out(build, tmp_path):
+    """A program allocates more often than anybody can see; the highest value and the last one are there."""
+    job = ["sh", "-c", 'exec "$0" "$@"', sys.executable, "-c",
+           "import ctypes\nc = ctypes.CDLL(None)\nc.malloc.restype = ctypes.c_void_p\n"
+           "for _ in range(200):\n    p = [c.malloc(5000) for _ in range(50)]\n"
+           "    for x in p: c.free(ctypes.c_void_p(x))\n"]  # fmt: skip
+    words = [build / "bin/sonde", "mem", "record", "--device=cpu", "-o", tmp_path / "rec", "--", *job]
+    subprocess.run(words, check=True, env=clean_env(tmp_path), capture_output=True, timeout=60)
+    show = subprocess.run([build / "bin/sonde", "mem", "show", "--json", tmp_path / "rec"], check=True, capture_output=True)
+    (process,) = [p for p in json.loads(show.stdout)["processes"] if p["pools"][0]["mallocs"] > 10000]
+    (pool,) = process["pools"]
+    words = [build / "bin/sonde", "timeline", "--format=json", "-o", tmp_path / "out.json", tmp_path / "rec"]
+    subprocess.run(words, check=True, capture_output=True, timeout=60)
+    events = json.loads((tmp_path / "out.json").read_text())["traceEvents"]
+    values = [e["args"]["value"] for e in events if e["ph"] == "C" and e["pid"] == process["pid"]
+              and e["name"] == "host HOST allocated"]  # fmt: skip
+    assert max(values) == pool["peak_bytes"] and len(values) < (pool["mallocs"] + pool["frees"]) / 3
+    assert values[-1] < min(values[100:-1]), "the interpreter has freed what it had"
