@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /* What grows, by module of a model or by line: the blocks of all call sites that lose memory. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/mem.h"
 #include "formats/json_value.h"
@@ -68,7 +69,8 @@ bool leaks_keep_activations(const struct leaks *l, const struct leak_answer *a)
 struct growing_device {
 	const struct block_device *device;
 	uint64_t bytes;
-	uint32_t first_step, span_steps;
+	uint64_t bytes_per_step;
+	uint32_t first_step;
 	struct breakdown_shares shares;
 	struct groups groups;
 };
@@ -97,14 +99,19 @@ static int larger_first(const void *pa, const void *pb)
 		       ?: ORDER(a->device->device, b->device->device);
 }
 
+static struct groups_options options_of(const struct leaks *l, bool lines)
+{
+	return (struct groups_options){
+		.by = (unsigned)l->by,
+		.depth = l->by == LEAKS_BY_MODULE ? DEEPEST : 0,
+		.lines = lines,
+	};
+}
+
 static void list_devices(const struct leaks *l, const struct leak_answer *a,
 			 struct growing_devices *out)
 {
-	const struct groups_options options = {
-		.by = (unsigned)l->by,
-		.depth = l->by == LEAKS_BY_MODULE ? DEEPEST : 0,
-		.lines = true,
-	};
+	const struct groups_options options = options_of(l, true);
 
 	*out = (struct growing_devices){0};
 	for (size_t i = 0; i < a->growing; i++) {
@@ -114,7 +121,7 @@ static void list_devices(const struct leaks *l, const struct leak_answer *a,
 		add_blocks(&d->shares, f);
 		d->bytes += f->bytes;
 		d->first_step = f->first_step < d->first_step ? f->first_step : d->first_step;
-		d->span_steps = f->span_steps > d->span_steps ? f->span_steps : d->span_steps;
+		d->bytes_per_step += f->bytes_per_step;
 	}
 	SORT(out->list, out->n, larger_first);
 	for (size_t i = 0; i < out->n; i++)
@@ -152,8 +159,40 @@ static const struct group *group_to_report(const struct groups *g)
 	return most;
 }
 
-static void describe_device(const struct leaks *l, const struct growing_device *d,
-			    const struct group *reported, struct buf *out)
+/* Of a group, per step: each call site has steps of its own that count. */
+static uint64_t rate_of(const struct leaks *l, const struct leak_answer *a,
+			const struct growing_device *d, const struct group *of)
+{
+	const struct groups_options options = options_of(l, false);
+	uint64_t rate = 0, bytes = 0;
+
+	for (size_t i = 0; i < a->growing; i++) {
+		const struct leak_finding *f = &a->findings[i];
+		struct breakdown_shares shares = {0};
+		struct groups groups;
+
+		if (f->site->pool->device != d->device)
+			continue;
+		add_blocks(&shares, f);
+		groups_build(&groups, &options, l->base.blocks, &shares);
+		for (size_t k = 0; k < groups.n; k++) {
+			if (strcmp(groups.list[k].name, of->name) != 0)
+				continue;
+			bytes += groups.list[k].bytes;
+			rate += groups.list[k].bytes / f->span_steps;
+		}
+		groups_release(&groups);
+		breakdown_shares_release(&shares);
+	}
+	/* Alone, a call site may have a part of the modules that are one group together. */
+	return bytes == of->bytes ? rate
+				  : (uint64_t)((double)d->bytes_per_step * (double)of->bytes /
+					       (double)d->bytes);
+}
+
+static void describe_device(const struct leaks *l, const struct leak_answer *a,
+			    const struct growing_device *d, const struct group *reported,
+			    struct buf *out)
 {
 	const char *line = groups_main_line(&d->groups, reported);
 	struct buf each = {0};
@@ -161,7 +200,7 @@ static void describe_device(const struct leaks *l, const struct growing_device *
 	add_text(out, "{} holds {} of ", PRINTABLE(reported->name), BYTES(reported->bytes));
 	words_device(out, d->device->device, false);
 	add_text(out, " more than before step {}, {} per step on average", NUMBER(d->first_step),
-		 BYTES(reported->bytes / d->span_steps));
+		 BYTES(rate_of(l, a, d, reported)));
 	group_describe_each(reported, &each);
 	if (each.len)
 		add_text(out, ", {}", TEXT(buf_str(&each)));
@@ -189,7 +228,7 @@ bool leaks_describe_groups(const struct leaks *l, const struct leak_answer *a, s
 			continue;
 		}
 		add_text(out, shown++ ? " " : "");
-		describe_device(l, &all.list[i], reported, out);
+		describe_device(l, a, &all.list[i], reported, out);
 	}
 	if (more)
 		add_text(out, " {} of processes {} memory, too.", COUNT_OF(more, "more device"),
@@ -230,7 +269,7 @@ json_t *leaks_groups_json(const struct leaks *l, const struct leak_answer *a, un
 		put_number(o, "pid", d->device->process->pid);
 		put_device(o, d->device->device);
 		put_number(o, "bytes", d->bytes);
-		put_number(o, "bytes_per_step", d->bytes / d->span_steps);
+		put_number(o, "bytes_per_step", d->bytes_per_step);
 		put_number(o, "first_step", d->first_step);
 		groups_put(o, &d->groups, leaks_stacks(l), top);
 		json_array_append_new(list, o);

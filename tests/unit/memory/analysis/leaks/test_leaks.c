@@ -1188,3 +1188,31 @@ TEST(leaks, of_many_activations_are_explained)
 		analysis_free(a);
 	}
 }
+
+static void leaks_beside_a_queue(struct job *j, unsigned s)
+{
+	static struct mem queue[3];
+
+	if (s > 3)
+		give_one(j, queue[s % 3]);
+	queue[s % 3] = take_one(j, MIB, LEAK);
+	take_one(j, 2 * MIB, LEAK);
+	take_one(j, MIB, OTHER);
+}
+
+/* Some blocks of a line live for three steps, so that the last three steps say nothing about it. */
+TEST(leaks, by_line_lose_as_much_in_a_step_as_by_call_site)
+{
+	struct leaks_options by_line = {.min_bytes = UINT64_MAX, .by = LEAKS_BY_LINE};
+	struct analysis *a = leaks_new(&by_line);
+
+	run(a, 12, leaks_beside_a_queue);
+	json_t *o = json_answer(a);
+	CHECK_INT(NUM(o, "leaks.0.bytes_per_step"), 2 * MIB);
+	CHECK_INT(NUM(o, "leaks.1.bytes_per_step"), MIB);
+	CHECK(NUM(o, "leaks.0.last_step") < NUM(o, "leaks.1.last_step"));
+	CHECK_INT(NUM(o, "growth.0.bytes_per_step"), 3 * MIB);
+	json_decref(o);
+	CHECK_HAS(text_answer(a, false), "more than before step 2, 2.00 MiB per step on average");
+	analysis_free(a);
+}
