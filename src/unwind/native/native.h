@@ -45,7 +45,7 @@ unsigned native_capture(uint64_t *out_pc, unsigned max, uint64_t from, native_mo
 /* The program itself, and what of it calls the frames that were asked for. */
 #define NATIVE_PROGRAM_FRAMES 4u /* the innermost may be inlined parts of a library */
 struct native_program {
-	uint64_t start, end; /* its code; equal: not known */
+	uint64_t start, end; /* its code; end 0: not known, and not looked for */
 	uint64_t pc[NATIVE_PROGRAM_FRAMES];
 	unsigned n; /* 0 at first */
 	unsigned left_out; /* frames in between */
