@@ -458,7 +458,9 @@ unsigned native_capture_program(uint64_t *out_pc, unsigned max, struct native_pr
 		w.from = from;
 		walk_full(&w, &start);
 	}
-	if (UNLIKELY(program && w.n == max) && program->end && !has_program(program, &w))
+	/* In a sealed process a step too far would cost the whole stack. */
+	if (UNLIKELY(program && w.n == max) && program->end && !span_is_sealed() &&
+	    !has_program(program, &w))
 		find_program(&w, program, full ? NULL : &start, from);
 	if (UNLIKELY(w.span.hi != entered.hi && w.span.lo == entered.lo))
 		span_keep(&w.span, sp);
