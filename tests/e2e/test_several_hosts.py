@@ -114,10 +114,20 @@ def test_who_is_not_known_asks_nobody(users, node, far, certs):
     assert not said.get("hosts") and said["why"], said
     # through a program that somebody else runs here, a certificate with few rights stays what it is
     ask = {"fn": "getHosts", "hosts": "localhost", "certs_dir": "/root"}
-    assert "not known who that is" in as_named(far, certs, "alice", ask)["status"]
+    assert "not known which user of this machine" in as_named(far, certs, "alice", ask)["status"]
     assert "a viewer reads" in as_named(far, certs, "watch", ask)["status"]
     with Daemon(users.build, users.dir / "root", "--user", str(users.bob.uid), ipc=True, user=users.root) as d:
         assert "starts no programs" in d.call({"fn": "getHosts", "hosts": "localhost"})["status"]
+
+
+def test_a_daemon_without_root_asks_for_its_own_user_alone(users, far, certs):
+    alice = hand_out(users.alice, certs, "alice")
+    with Daemon(users.build, users.alice.home, ipc=True, user=users.alice) as d:
+        d.ipc_dir.chmod(0o711)
+        assert pids(seen(d, users.alice, f"localhost:{far.port}", alice)) == [far.alice.pid]
+        said = users.bob.do(lambda: d.call({"fn": "getHosts", "hosts": "localhost"}))
+        assert "does not run as root" in said["status"] and not any(
+            s["Uid"].split()[0] == str(users.bob.uid) for s in helpers())  # fmt: skip
 
 
 EVIL = "<img src=x onerror=document.title='evil'>"
