@@ -83,6 +83,17 @@ def test_the_recording_alone(record, way):
     assert list(out.iterdir()) == [only]
 
 
+def test_the_first_answer_names_a_line(build, tmp_path):
+    """Without any option for it, since whoever must record twice has lost an hour."""
+    script = tmp_path / "leak.py"
+    script.write_text("kept = []\ndef keep():\n    kept.append(bytearray(9 << 20))\nfor _ in range(3):\n    keep()\n")
+    sonde, env = build / "bin/sonde", clean_env(tmp_path)
+    words = [sonde, "mem", "record", "--device=cpu", "-o", tmp_path / "out", "--", sys.executable, script]
+    subprocess.run(words, env=env, check=True, timeout=60)
+    peak = subprocess.run([sonde, "mem", "peak", tmp_path / "out"], env=env, capture_output=True, text=True)
+    assert "keep (leak.py:3)" in peak.stdout, peak.stdout
+
+
 def test_findings_of_a_recording_alone(record):
     """They are reported if that is asked for, all the same."""
     opts = ["--format=none", "--report=stderr"]

@@ -171,6 +171,35 @@ def test_counters_of_devices(build, tmp_path):
         assert all(90 < v < 400 for v in watts(track)), track
 
 
+MANY_LEAKS = """
+import msmemscope
+kept = []
+{functions}
+for _ in range(12):
+    for f in (name for key, name in sorted(globals().items()) if key.startswith("keeps_")):
+        f()
+    msmemscope.step()
+"""
+
+
+def test_a_long_answer(build, tmp_path):
+    """It is whole for programs, and cut between words for people, with all lines behind it."""
+    long = "_".join(["of_the_batches_that_nobody_wants_any_more"] * 3)
+    functions = "\n".join(
+        f"def keeps_{n}_{long}():\n    kept.append(bytearray({(n + 1) << 18}))" for n in range(4)
+    )
+    script = tmp_path / "leaks.py"
+    script.write_text(MANY_LEAKS.format(functions=functions))
+    job, env = [sys.executable, script], {"PYTHONPATH": build / "python"}
+    got = Recorded(build, tmp_path, job, "--device=cpu", "--only=memory", env=env)
+    finding = json.loads((got.dir / "answer.json").read_text())["finding"]
+    assert finding.count(long[:80]) >= 3 and finding.endswith(".") and len(finding) > 600, finding
+    lines = got.said.splitlines()
+    assert all(line.startswith("sonde record: ") for line in lines), got.said
+    (shown,) = [line.removeprefix("sonde record: ") for line in lines if "in every step" in line]
+    assert shown.endswith(" …") and finding.startswith(shown[:-1])
+
+
 def test_the_last_words_for_programs(build, tmp_path):
     """answer.json says what the closing lines say, also with --quiet."""
     job = simtrain(build, "--steps", "30", "--fault", "leak")

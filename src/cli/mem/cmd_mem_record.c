@@ -7,7 +7,9 @@ static const char *const usage[] = {"[options] -- <program> [arguments]", NULL};
 
 static const struct args_example examples[] = {
 	{"host memory of a script, with the Python lines that ask for it",
-	 "sonde mem record --device=cpu --call-stack=python:10 -- python train.py"},
+	 "sonde mem record --device=cpu -- python train.py"},
+	{"a program in C or C++, with 20 frames of its own",
+	 "sonde mem record --device=cpu --call-stack=c:20 -- ./train"},
 	{"then ask: who held memory at the peak", "sonde mem peak memscopeDumpResults"},
 	{"what leaks", "sonde mem leaks memscopeDumpResults"},
 	{"a csv of it after all", "sonde mem export -o /tmp/csv memscopeDumpResults"},
@@ -17,7 +19,9 @@ static const struct args_example examples[] = {
 static const struct args_section sections[] = {
 	{"OUTPUT",
 	 "A directory recording_<pid>_<time> below the output path, which holds the recording "
-	 "(events.sonde) and nothing that is made of it: a few bytes for each event. Analyses do "
+	 "(events.sonde) and nothing that is made of it: a few bytes for each event. Unless "
+	 "--call-stack says otherwise it has ten frames of Python for each block, so that "
+	 "answers name lines; --call-stack=python:0 leaves them out. Analyses do "
 	 "not run while the job does, unless --report asks for their findings. When the job has "
 	 "ended, one line says how many events there are, what was lost and where the recording "
 	 "is; --quiet and --report=off leave it out where stderr is no terminal."},

@@ -291,7 +291,7 @@ int msmemscope_run(const struct command *cmd, int argc, char **argv)
 		goto out;
 	}
 	if (cmd == &cmd_mem_record)
-		j->options.config.format = MEM_NONE;
+		mem_options_for_answers(&j->options.config);
 	status = command_parse(cmd, &j->args, argc, argv);
 	j->options.config.closing = wants_closing(&j->options, cmd == &cmd_mem_record);
 	if (status < 0)

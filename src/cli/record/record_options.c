@@ -20,7 +20,6 @@
 #define LAST_MOST_NS (3600 * 1000000000ull)
 #define LAST_MAX_KIB (2u << 20)
 #define COUNTERS_MS 1000u
-#define PYTHON_FRAMES 10u
 #define DEVICE_KINDS                                                                               \
 	(ACTIVITY_BIT(ACTIVITY_KERNEL) | ACTIVITY_BIT(ACTIVITY_COMMUNICATION) |                    \
 	 ACTIVITY_BIT(ACTIVITY_MEMCPY) | ACTIVITY_BIT(ACTIVITY_MEMSET) |                           \
@@ -33,11 +32,9 @@ int record_options_init(struct record_options *o, struct err *err)
 
 	if (r == 0)
 		r = mem_path(OUTPUT, c->output_dir, err);
-	c->format = MEM_NONE;
+	mem_options_for_answers(c);
 	c->dump_events = MEM_ALLOC | MEM_FREE;
 	c->analysis = MEM_LEAKS | MEM_OOM;
-	c->py_stack = true; /* so that the first answer names a line */
-	c->py_depth = PYTHON_FRAMES;
 	o->what = PART_ALL;
 	o->interval_ns = STACKS_NS;
 	return r;

@@ -15,6 +15,13 @@ int mem_options_init(struct mem_options *o, struct err *err)
 	return mem_config_init(&o->config, err);
 }
 
+void mem_options_for_answers(struct mem_config *c)
+{
+	c->format = MEM_NONE;
+	c->py_stack = true;
+	c->py_depth = 10;
+}
+
 int mem_options_finish(struct mem_options *o, struct err *err)
 {
 	struct mem_config *c = &o->config;

@@ -20,6 +20,10 @@ extern const struct opt mem_option_table[];
 /* Defaults. */
 int mem_options_init(struct mem_options *o, struct err *err);
 
+/* Before the first option, of commands whose recording is asked, not read row by row: it alone is
+ * written, with a few frames of Python, so that the first answer names a line. */
+void mem_options_for_answers(struct mem_config *c);
+
 /* After the last option: settles what depends on several of them and on the environment. */
 int mem_options_finish(struct mem_options *o, struct err *err);
 

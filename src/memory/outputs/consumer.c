@@ -51,7 +51,7 @@ struct report {
 	bool closed; /* the last line was printed, with these: */
 	bool running;
 	uint64_t events;
-	char finding[600]; /* of `sonde record`: what is wrong, in one line; "" */
+	struct buf finding; /* of `sonde record`: what is wrong, in one line, or nothing */
 };
 
 struct state {
@@ -150,6 +150,7 @@ static void close_memory(void *state)
 	device_memory_free(s->devices);
 	job_memory_free(s->host);
 	outputs_close(&s->outputs);
+	buf_release(&s->report.finding);
 	free(s);
 }
 
@@ -257,7 +258,9 @@ static bool report_save(const struct report *r, struct buf *text)
 	return result == 0;
 }
 
+#define RECORD_TAG "sonde record: "
 #define WITHOUT_STACK "without a call stack" /* what analyses say */
+#define FINDING_BYTES ((size_t)560)
 
 /* The first paragraph; the file has all of it. */
 static void keep_finding(struct report *r, const char *text)
@@ -265,10 +268,34 @@ static void keep_finding(struct report *r, const char *text)
 	const char *end = strstr(text, "\n\n");
 	size_t n = end ? (size_t)(end - text) : strlen(text);
 
-	snprintf(r->finding, sizeof(r->finding), "%s%.*s%s", n ? "sonde record: " : "", (int)n,
-		 text, n ? "\n" : "");
-	for (char *p = r->finding; *p; p++)
-		*p = *p == '\n' && p[1] ? ' ' : *p;
+	while (n && text[n - 1] == '\n')
+		n--;
+	buf_clear(&r->finding);
+	buf_add(&r->finding, text, n);
+	for (size_t i = 0; i < n; i++)
+		if (r->finding.data[i] == '\n')
+			r->finding.data[i] = ' ';
+}
+
+/* As many words of it as are read in ten seconds, and fit into the control page. */
+static void add_finding(struct report *r, struct buf *text)
+{
+	const char *finding = buf_str(&r->finding);
+	size_t n = r->finding.len;
+
+	if (!n)
+		return;
+	if (n > FINDING_BYTES) {
+		n = FINDING_BYTES;
+		while (n && finding[n] != ' ')
+			n--;
+	}
+	buf_add_str(text, RECORD_TAG);
+	buf_add(text, finding, n);
+	buf_add_str(text, n < r->finding.len ? " …\n" : "\n");
+	if (strstr(finding, WITHOUT_STACK))
+		buf_add_str(text, RECORD_TAG "--call-stack=python,c also names lines of C and "
+					     "C++.\n");
 }
 
 static void report_findings(struct report *r, struct diagnose *d)
@@ -326,14 +353,8 @@ static void describe_no_memory(const struct report *r, struct buf *text)
 static void answer_memory(const struct report *r, const struct consumer_report *now, uint64_t lost,
 			  uint64_t unrecorded)
 {
-	static const char tag[] = "sonde record: ";
-	const char *finding = r->finding;
-	size_t n = strcspn(finding, "\n");
+	const struct buf *finding = &r->finding;
 
-	if (!strncmp(finding, tag, sizeof(tag) - 1)) {
-		finding += sizeof(tag) - 1;
-		n -= sizeof(tag) - 1;
-	}
 	if (!r->page->record.on)
 		return;
 	json_t *o = json_object();
@@ -343,15 +364,15 @@ static void answer_memory(const struct report *r, const struct consumer_report *
 	put_number(o, "lost_events", lost);
 	put_number(o, "unrecorded_processes", unrecorded);
 	put_text(o, "write_error", now->error ? strerror(now->error) : NULL);
-	json_object_set_new(o, "finding", n ? text_value(finding, n) : json_null());
+	json_object_set_new(o, "finding",
+			    finding->len ? text_value(finding->data, finding->len) : json_null());
 	session_answer(r->dir, o);
 }
 
 /* Whoever is refused memory wants to know why, and need not know that there is a command for it. */
 static void add_refusals(const struct report *r, uint64_t n, struct buf *text)
 {
-	buf_addf(text, "%sMemory was refused ",
-		 r->page->record.on ? "sonde record: " : TAG "Warn: ");
+	buf_addf(text, "%sMemory was refused ", r->page->record.on ? RECORD_TAG : TAG "Warn: ");
 	if (n == 1)
 		buf_add_str(text, "once");
 	else
@@ -372,9 +393,8 @@ static void add_counts(const struct report *r, const struct consumer_report *now
 		       const struct closing *c, struct buf *text)
 {
 	buf_addf(text, "%s%llu event%s recorded%s, ",
-		 r->page->record.on ? "sonde record: " : TAG "Info: ",
-		 (unsigned long long)now->events, now->events == 1 ? "" : "s",
-		 now->running ? " so far" : "");
+		 r->page->record.on ? RECORD_TAG : TAG "Info: ", (unsigned long long)now->events,
+		 now->events == 1 ? "" : "s", now->running ? " so far" : "");
 	if (c->lost && now->error)
 		buf_addf(text, "%llu lost (the recording could not be written: %s)",
 			 (unsigned long long)c->lost, strerror(now->error));
@@ -393,14 +413,12 @@ static void add_counts(const struct report *r, const struct consumer_report *now
 		buf_add_str(text, "; still writing the files");
 }
 
-static void add_next_command(const struct report *r, const struct consumer_report *now,
-			     struct closing *c, struct buf *text)
+static void add_next_command(struct report *r, const struct consumer_report *now, struct closing *c,
+			     struct buf *text)
 {
 	if (r->page->record.on) {
-		buf_addf(text, ".\n%s", r->finding); /* the other consumers go on */
-		if (strstr(r->finding, WITHOUT_STACK))
-			buf_add_str(text, "sonde record: --call-stack=python,c also names lines of "
-					  "C and C++.\n");
+		buf_add_str(text, ".\n");
+		add_finding(r, text); /* the other consumers go on */
 	} else if (c->empty && !now->running && c->unrecorded) {
 		buf_addf(text, ", in %s\n", r->dir);
 	} else if (c->empty && !now->running) {
