@@ -147,7 +147,7 @@ void timeline_note_role(struct timeline *t, const char *host, uint32_t pid, enum
 {
 	if (role != SAMPLED_UNKNOWN)
 		hmap_put(&t->roles, hash_process(host, pid),
-			 role | (uint64_t)(uint32_t)(rank + 1) << 8);
+			 role | (uint64_t)((uint32_t)rank + 1) << 8);
 }
 
 struct timeline_process *timeline_process(struct timeline *t, const char *host, uint32_t pid,
@@ -162,7 +162,7 @@ struct timeline_process *timeline_process(struct timeline *t, const char *host, 
 	if (at != HMAP_NONE)
 		return t->processes[at];
 	if (role == SAMPLED_HELPER || role == SAMPLED_LAUNCHER)
-		rank = role == SAMPLED_LAUNCHER ? -1 : (int32_t)(known >> 8) - 1;
+		rank = role == SAMPLED_LAUNCHER ? -1 : (int32_t)((uint32_t)(known >> 8) - 1);
 	if (!is_wanted_rank(t, rank))
 		return NULL;
 	p = xcalloc(1, sizeof(*p));

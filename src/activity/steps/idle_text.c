@@ -250,7 +250,10 @@ static void add_without_python(const struct split_job *j, const struct idle_job 
 			list[n++] = i;
 	buf_add_str(out, "No Python is known of ");
 	add_ranks(j, list, n, s->nranks, out);
-	buf_add_str(out, ": trace with --with-stack, or add a trace of `sonde stack`.\n");
+	buf_add_str(
+		out,
+		": record stacks, too (`sonde record`), trace with --with-stack, or add a trace of "
+		"`sonde stack`.\n");
 	free(list);
 }
 
