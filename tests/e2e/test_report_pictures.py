@@ -9,6 +9,7 @@ import os
 import pathlib
 import random
 import re
+import sys
 
 import axe
 import pytest
@@ -117,6 +118,59 @@ def test_a_finger_zooms_and_selects(browser, refused):  # noqa: F811
         page.b.until("sondeReport.state.range !== null")
     finally:
         page.b.ask("Emulation.setTouchEmulationEnabled", enabled=False)
+    page.check()
+
+
+def test_bands_are_of_your_own_lines(build, browser, tmp_path):  # noqa: F811
+    """One for a line, whatever it called: `import torch` is one of thousands of places."""
+    rows = [COLUMNS]
+    for i in range(40):
+        stack = f"/opt/site-packages/torch/m{i}.py({i + 1}): f{i}\n/srv/train.py(3): <module>"
+        rows.append(f'{i + 1},MALLOC,PTA,N/A,{1000 * i},7,7,0,{4096 * (i + 1)},"{{allocation_id:{i + 1},addr:{4096 * (i + 1)},'
+                    f'size:512,owner:PTA,total:99999,used:{512 * (i + 1)}}}","{stack}",N/A')  # fmt: skip
+    (tmp_path / "memscope_dump_1.csv").write_text("\n".join(rows) + "\n")
+    run(build / "bin/sonde", "report", "-o", tmp_path / "r.html", tmp_path / "memscope_dump_1.csv")
+    page = Page(browser, tmp_path / "r.html")
+    bands = page.js("p.memories[0].bands('line', p.state.scope).map((b) => b.name)")
+    assert bands[0] == "<module> (train.py:3)" and len([b for b in bands if "train.py" in b]) == 1, bands
+    where = page.js("p.tables.sites.list.map((r) => p.memories[0].where(r.site))")
+    assert len(set(where)) == 40 and all(w.startswith("<module> (train.py:3) via f") for w in where), where
+    page.check()
+
+
+def test_what_was_found_is_found(browser, build, tmp_path):  # noqa: F811
+    """Also where a part of the memory is not covered: the leak is there, and comes first."""
+    script = tmp_path / "job.py"
+    script.write_text("""
+import ctypes, msmemscope
+libc = ctypes.CDLL(None, use_errno=True)
+libc.syscall.restype = ctypes.c_void_p
+kept = []
+for step in range(12):
+    # memory that nobody can see being asked for: the kernel itself is
+    where = libc.syscall(9, None, 8 << 20, 3, 0x22, -1, 0)
+    ctypes.memset(where, 1, 8 << 20)
+    kept.append(bytearray(1 << 20))
+    msmemscope.step()
+""")
+    env = {**os.environ, "PYTHONPATH": str(build / "python")}
+    words = [build / "bin/sonde", "mem", "record", "--device=cpu", "-o", tmp_path / "out", "--", sys.executable, script]
+    run(*words, env=env)
+    run(build / "bin/sonde", "report", "-o", tmp_path / "r.html", tmp_path / "out")
+    page = Page(browser, tmp_path / "r.html")
+    leaks = page.js("p.memories[0].model.answers.find((a) => a.id === 'leaks')")
+    assert leaks["findings"] and not leaks["judged"], leaks
+    first = page.js("(({ dataset, innerText, className }) => [dataset.id, innerText, className])(document.querySelector('#answers .answer'))")
+    assert first[0] == "leaks" and first[1].startswith("found") and "found" in first[2], first
+
+
+def test_a_recording_of_nothing_has_no_empty_pictures(build, browser, tmp_path):  # noqa: F811
+    run(build / "bin/sonde", "mem", "record", "-o", tmp_path / "out", "--", "/bin/true")
+    run(build / "bin/sonde", "report", "-o", tmp_path / "r.html", tmp_path / "out")
+    page = Page(browser, tmp_path / "r.html")
+    text = page.js("document.body.innerText")
+    assert "No memory was recorded" in text and "--device" in text
+    assert page.js("document.querySelectorAll('canvas').length") == 0
     page.check()
 
 

@@ -175,13 +175,14 @@ static uint32_t module_of_site(struct memory_out *o, const struct picture_site *
 	return pack_text(o->t->pack, REDACT_MODULE, len ? path : text, len ? len : model);
 }
 
-static uint32_t line_of_site(struct memory_out *o, const struct picture_site *s)
+/* add: stacks_place() for the user's own line, stacks_via() for what that called. */
+static uint32_t line_of_site(struct memory_out *o, const struct picture_site *s,
+			     bool add(const struct stacks *s, uint32_t number, struct buf *out))
 {
 	struct buf where = {0};
 	uint32_t text = 0;
 
-	if (s->stack != PICTURES_NO_STACK_KEPT &&
-	    stacks_where(&o->p->base.blocks->stacks, s->stack, &where))
+	if (s->stack != PICTURES_NO_STACK_KEPT && add(&o->p->base.blocks->stacks, s->stack, &where))
 		text = pack_text(o->t->pack, REDACT_WORDS, where.data, where.len);
 	buf_release(&where);
 	return text;
@@ -205,6 +206,7 @@ enum site_column {
 	SITE_OWNER,
 	SITE_MODULE,
 	SITE_LINE,
+	SITE_VIA,
 	SITE_TYPE,
 	SITE_FLAGS,
 	SITE_STANDS_FOR,
@@ -212,8 +214,8 @@ enum site_column {
 	SITE_COLUMNS,
 };
 static const char *const site_names[SITE_COLUMNS] = {
-	"site.scope", "site.pool", "site.node",	 "site.owner",	    "site.module",
-	"site.line",  "site.type", "site.flags", "site.stands_for", "site.entries"};
+	"site.scope", "site.pool", "site.node",	 "site.owner",	    "site.module", "site.line",
+	"site.via",   "site.type", "site.flags", "site.stands_for", "site.entries"};
 
 enum entry_column { ENTRY_BUCKET, ENTRY_PLUS, ENTRY_MINUS, ENTRY_MORE, ENTRY_LESS, ENTRY_COLUMNS };
 static const char *const entry_names[ENTRY_COLUMNS] = {"entry.bucket", "entry.plus", "entry.minus",
@@ -252,7 +254,8 @@ static void put_sites(struct memory_out *o)
 			[SITE_NODE] = node_of_site(o, s),
 			[SITE_OWNER] = owner_of_site(o, s),
 			[SITE_MODULE] = module_of_site(o, s),
-			[SITE_LINE] = line_of_site(o, s),
+			[SITE_LINE] = line_of_site(o, s, stacks_place),
+			[SITE_VIA] = line_of_site(o, s, stacks_via),
 			[SITE_TYPE] = s->type,
 			[SITE_FLAGS] = s->created,
 			[SITE_STANDS_FOR] = s->stands_for,

@@ -27,7 +27,7 @@ const showDifference = (memories, tree) => {
       nodes.forEach((x, n) => { if (x) { own[to[n]] += side ? x : -x; sums[side] += x; } });
       for (let s = 0; s < m.count; s++) {
         if (!v.sites[s]) continue;
-        const where = (m.texts[m.site.line[s]] || tree.label(m.site.node[s])).replace(/:\d+\)/g, ")"), owner = m.texts[m.site.owner[s]];
+        const where = m.where(s).replace(/:\d+\)/g, ")"), owner = m.texts[m.site.owner[s]];
         if (!rows.has(where)) rows.set(where, { where, owners: [new Set(), new Set()], base: 0, other: 0 });
         const row = rows.get(where);
         row[side ? "other" : "base"] += v.sites[s];

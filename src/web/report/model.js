@@ -138,7 +138,7 @@ class Memory {
     this.pools = [];
     for (const p of model.pools) this.pools[p.number] = p;
     this.site = {};
-    for (const name of ["scope", "pool", "node", "owner", "module", "line", "type", "flags", "stands_for"])
+    for (const name of ["scope", "pool", "node", "owner", "module", "line", "via", "type", "flags", "stands_for"])
       this.site[name] = get("site." + name);
     this.count = this.site.scope.length;
     this.readEntries(get);
@@ -287,6 +287,12 @@ class Memory {
   }
 
   // --- bands: who holds how much, over time ---
+
+  // The user's own line, and what of a framework it called.
+  where(site) {
+    const line = this.texts[this.site.line[site]], via = this.texts[this.site.via[site]];
+    return (via ? `${line} via ${via}` : line) || this.tree.label(this.site.node[site]);
+  }
 
   group(by, site) {
     const text = (name) => this.texts[this.site[name][site]];

@@ -88,8 +88,15 @@ const showHead = (model) => {
 
 const PICTURE_OF = { oom: "memory", leaks: "tables", owners: "flame", peak: "flame", inefficient: "tables", gaps: "memory" };
 
+// What was found was found, also where something else was not seen: as the exit status of --fail-on has it.
+const stateOf = (a) => {
+  if (a.id === "owners" || a.id === "peak") return a.judged ? "" : "unknown";
+  if (a.id === "gaps" && a.judged && a.findings) return "uneven";
+  return a.findings && a.id !== "gaps" ? "found" : a.judged ? "fine" : "unknown";
+};
+
 // What was found comes first, what is fine last.
-const rankOf = (a) => (a.id === "owners" || a.id === "peak" ? 2 : a.id === "gaps" && a.findings ? 3 : !a.judged ? 4 : a.findings ? 1 : 5);
+const rankOf = (a) => (a.id === "owners" || a.id === "peak" ? 2 : { found: 1, uneven: 3, unknown: 4, fine: 5 }[stateOf(a)]);
 
 // What devices did, from the sentence on that names the slowest rank, if there is one.
 const deviceAnswer = (a, i) => {
@@ -113,8 +120,7 @@ const showAnswers = (memories, held, activities) => {
     for (const note of memory.model.notes) notes.push(el("p", { class: "quiet" }, note));
     if (i === 0 && memories.length === 1) list.append(...activities.map(deviceAnswer).filter((e) => e.classList.contains("found")));
     for (const a of [...memory.model.answers].sort((p, q) => rankOf(p) - rankOf(q))) {
-      const state = !a.judged ? "unknown" : a.findings ? "found" : a.id === "owners" || a.id === "peak" ? "" : "fine";
-      const words = a.id === "gaps" && state === "found" ? "uneven" : { unknown: "not known", found: "found", fine: "fine", "": "peak" }[state];
+      const state = stateOf(a), words = { unknown: "not known", "": "peak" }[state] || state;
       list.append(el("div", { class: "answer " + (words === "uneven" ? "unknown" : state), "data-id": a.id }, el("span", { class: "state" }, words), el("div", {}, el("p", { class: "answer-text" }, a.answer),
         el("div", { class: "links" }, el("code", {}, a.command), i ? "" : el("a", { href: "#" + PICTURE_OF[a.id], onclick: () => jump(a.id) }, "picture"),
           a.text === a.answer ? "" : el("details", {}, el("summary", {}, "in full"), el("pre", { tabindex: "0" }, a.text))))));
@@ -192,7 +198,7 @@ const siteRows = (memory, state) => {
 };
 
 const memoryTables = (memory, state) => {
-  const where = (r) => memory.texts[memory.site.line[r.site]] || memory.tree.label(memory.site.node[r.site]);
+  const where = (r) => memory.where(r.site);
   const sites = new Table("Call sites", [
     { title: "Held", kind: "bytes", of: (r) => r.bytes, meter: true, width: 6.5 }, { title: "Where", kind: "text", of: where, width: 17, grow: 2 },
     { title: "Blocks", kind: "count", of: (r) => r.blocks, width: 6 },
@@ -309,8 +315,8 @@ const start = async () => {
     const memories = model.memory.map((m) => new Memory(pack, m, tree));
     waiting.remove();
     showHead(model);
-    // a recording that has no memory, but other things: they are the page
-    const other = model.activities.length + model.profiles.length, held = !other || memories.some((m) => m.count);
+    // a recording that has no memory: other things, if there are any, are the page
+    const held = memories.some((m) => m.count);
     showAnswers(memories, held, model.activities);
     const page = { model, tree, memories, pictures };
     if (held && memories.length === 2) page.compared = showDifference(memories, tree);
