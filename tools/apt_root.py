@@ -257,8 +257,11 @@ def fetch(directory, mirror, choose, left_out, finish):
     adapt(root, interpreters(root))
     finish(root)
     shutil.rmtree(os.path.join(directory, "apt"))
-    with open(os.path.join(directory, "done"), "w", encoding="utf-8") as f:
+    done = os.path.join(directory, "done")
+    with open(f"{done}.new", "w", encoding="utf-8") as f:
         f.write(directory)
+    # another file: of a copy made of hard links, this name may be that of the original, too
+    os.replace(f"{done}.new", done)
 
 
 def main(doc, default, what, choose, left_out=None, finish=lambda root: None):

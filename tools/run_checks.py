@@ -78,6 +78,8 @@ def stages(build):
         Stage("build-gcc", make("everything", o, "CC=gcc", "WERROR=1"), quick=True),
         Stage("imports", make("check-imports", o, py)),
         Stage("unit", make("unit", o, f"UNIT_NOTE_THREADS={threads}"), quick=True, counts=True),
+        # ./bootstrap test holds the lock until everything is there that later stages use
+        Stage("environments", ["flock", f"{build}/environments.lock", "true"], quick=True),
         Stage("headers", make("check-headers"), beside=True),
         Stage("build-clang", make("not-sanitized", f"O={build}-clang", *clang), beside=True),
         Stage("unit-asan", make("unit", *asan), beside=True),
