@@ -428,6 +428,20 @@ def test_the_log_level_of_the_documents_is_the_default(cli, tmp_path):
     assert "[INFO]" not in (only / "msmemscope.log").read_text()
 
 
+@pytest.mark.parametrize(
+    "option, whose",
+    [
+        ("", "every NPU and GPU"),
+        ("--device=gpu,cpu", "every NPU and GPU, and of host memory"),
+        ("--device=npu:1,cpu", "some NPUs or GPUs, and of host memory"),
+        ("--device=cpu", "host memory"),
+    ],
+)
+def test_terminal_is_told_whose_memory_it_is(build, tmp_path, option, whose):
+    words = ["msmemscope", *([option] if option else []), "--", "true"]
+    assert f"alloc, free, launch of {whose}, as csv\n" in on_terminal(build, words, tmp_path)[1]
+
+
 def test_terminal_is_told_what_happens(build, tmp_path):
     status, shown = on_terminal(build, ["msmemscope", "--", "true"], tmp_path)
     lines = [line for line in shown.splitlines() if " Info: " in line]

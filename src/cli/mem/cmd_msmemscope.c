@@ -96,11 +96,11 @@ static void announce_recording(struct job *j)
 			buf_addf(&what, "%s%s", what.len ? ", " : "", events[i]);
 	if (!what.len)
 		buf_add_str(&what, "no events");
-	buf_addf(&what, " of %s%s",
-		 c->npu_all	? "every NPU"
-		 : c->npu_slots ? "some NPUs"
-				: "",
-		 c->cpu ? (c->npu_slots ? " and host memory" : "host memory") : "");
+	const char *devices = c->npu_all     ? "every NPU and GPU"
+			      : c->npu_slots ? "some NPUs or GPUs"
+					     : "";
+	buf_addf(&what, " of %s%s%s", devices, c->cpu && *devices ? ", and of " : "",
+		 c->cpu ? "host memory" : "");
 	if (c->mode == MEM_DEFERRED)
 		buf_add_str(&what, ", from the moment the job asks for it");
 	if (c->format == MEM_NONE)
