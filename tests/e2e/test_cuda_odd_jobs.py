@@ -159,6 +159,32 @@ def test_memory_of_a_program_in_c_runs_out(cuda, odd):
     assert why_refused(cuda, where)[0] == "oversized request"
 
 
+POOLED = """
+import ctypes, time
+cuda = ctypes.CDLL("libcuda.so.1")
+context, at, other = ctypes.c_void_p(), ctypes.c_ulonglong(), ctypes.c_ulonglong()
+assert cuda.cuInit(0) == cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
+assert cuda.cuCtxSetCurrent(context) == 0
+assert cuda.cuMemAllocAsync(ctypes.byref(at), ctypes.c_size_t(160 << 20), None) == 0
+assert cuda.cuMemFreeAsync(at, None) == 0
+time.sleep(0.1)
+for _ in range(2):  # the pool is asked what it has with the first, and the second says it
+    assert cuda.cuMemAllocAsync(ctypes.byref(at), ctypes.c_size_t(1 << 20), None) == 0
+assert cuda.cuMemAlloc_v2(ctypes.byref(other), ctypes.c_size_t(150 << 20)) == 2
+"""
+
+
+def test_memory_that_a_pool_of_the_driver_keeps(cuda):
+    """It is neither the context's nor anybody else's, and there is a way to have it back."""
+    env = {**SMALL, "SIM_GPU_STATE": str(cuda.tmp / "own")}
+    _, _, where = cuda.record("-c", POOLED, program="/usr/bin/python3", **env)
+    verdict, memory = why_refused(cuda, where)
+    assert (verdict, memory["process"], memory["kept"], memory["outside"]) == ("real exhaustion", 2, 158, 256)
+    assert memory["others"] == 0 and memory["free"] == 96
+    text = cuda.say(where, "oom")
+    assert "pools of the driver keep 158.00 MiB for it" in text and "cudaMemPoolTrimTo()" in text
+
+
 def test_memory_that_others_hold(cuda):
     program = str(cuda.build / "targets" / "cuda_odd")
     _, where = beside_another(cuda, [program, "fill", "200"], **SMALL, SIM_CUDA_CONTEXT_MIB="100")

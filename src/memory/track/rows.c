@@ -121,7 +121,7 @@ static void put_cuda_total(struct row *row, const struct usage *u)
 {
 	uint64_t pools = u->total[POOL_CUDA], cut = u->async_bytes;
 
-	if (pools)
+	if (u->peak_total[POOL_CUDA])
 		row_attr_number(row, ATTR_TOTAL,
 				u->used[POOL_CUDA] + (pools > cut ? pools - cut : 0));
 }

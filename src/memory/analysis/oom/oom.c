@@ -50,7 +50,7 @@ static void apply_view(struct oom_incident *i, const struct oom_view *v)
 	if (!i->has_outside && others && rest && oom_is_cuda(i)) {
 		i->has_outside = true;
 		i->others_bytes = v->others.bytes;
-		i->outside_bytes = oom_less(v->rest.bytes, v->others.bytes);
+		i->outside_bytes = oom_less(v->rest.bytes, oom_sum(v->others.bytes, i->kept_bytes));
 	}
 }
 

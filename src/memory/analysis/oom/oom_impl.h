@@ -66,6 +66,7 @@ struct oom_incident {
 	uint64_t others_bytes;
 	bool has_outside; /* what this process has besides: context, libraries */
 	uint64_t outside_bytes;
+	uint64_t kept_bytes; /* by pools of CUDA's driver, beside what they have handed out */
 	struct oom_pool pools[OOM_POOLS];
 	unsigned npools;
 	struct oom_leak leak;

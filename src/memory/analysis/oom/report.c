@@ -200,6 +200,7 @@ static void print_device(const struct view *g, const struct oom_incident *i,
 		{a->has_total, a->total_bytes, a->limited || i->limit ? "allowed" : "in all"},
 		{i->limit && i->space_bytes, i->space_bytes, "in use"},
 		{i->has_blocks, i->own_bytes, "held by this process"},
+		{i->has_outside && i->kept_bytes, i->kept_bytes, "kept by pools of the driver"},
 		{i->has_outside, i->outside_bytes, "by its context and libraries"},
 		{i->has_others, i->others_bytes, "by others and the driver"},
 		{a->has_free, a->free_bytes, "free"},
@@ -353,6 +354,7 @@ static json_t *device_memory_value(const struct oom_incident *i, const struct oo
 
 	put_known(o, "total_bytes", a->has_total, a->total_bytes);
 	put_known(o, "process_bytes", i->has_blocks, i->own_bytes);
+	put_known(o, "kept_bytes", i->has_outside, i->kept_bytes);
 	put_known(o, "outside_bytes", i->has_outside, i->outside_bytes);
 	put_known(o, "others_bytes", i->has_others, i->others_bytes);
 	put_known(o, "limit_bytes", i->limit != 0, i->limit);

@@ -159,8 +159,14 @@ static void map_pools(struct state *s)
 
 	while (ndriver < s->n && blocks_is_device(s->items[ndriver].block->pool->type))
 		ndriver++;
-	for (size_t i = 0; i < ndriver; i++)
-		inc->own_bytes = oom_sum(inc->own_bytes, s->items[i].block->own[OOM_OWN_BYTES]);
+	for (size_t i = 0; i < ndriver; i++) {
+		const struct block *b = s->items[i].block;
+
+		inc->own_bytes = oom_sum(inc->own_bytes, b->own[OOM_OWN_BYTES]);
+		if (b->pool->type == TYPE_CUDA && b->pool->device->device == inc->device)
+			inc->kept_bytes = b->pool->reserved; /* with the blocks */
+	}
+	inc->kept_bytes = oom_less(inc->kept_bytes, inc->own_bytes);
 	for (size_t from = ndriver, to; from < s->n; from = to) {
 		const struct block_pool *pool = s->items[from].block->pool;
 		for (to = from + 1; to < s->n && s->items[to].block->pool == pool;)
@@ -276,7 +282,7 @@ void oom_take_state(struct oom *o, struct oom_incident *i)
 {
 	struct state s = {.incident = i};
 
-	i->own_bytes = 0;
+	i->own_bytes = i->kept_bytes = 0;
 	i->npools = 0;
 	i->largest.n = 0;
 	i->recent.n = 0;

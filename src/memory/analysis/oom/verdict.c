@@ -75,6 +75,8 @@ struct oom_answer oom_answer(const struct oom *o, const struct oom_incident *i)
 	uint64_t total = hmap_get(&o->totals, i->device);
 	struct oom_answer a = {.verdict = OOM_EXHAUSTION};
 
+	uint64_t of_process = oom_sum(
+		i->own_bytes, oom_sum(i->outside_bytes, i->has_outside ? i->kept_bytes : 0));
 	if (total == HMAP_NONE)
 		total = o->any_total;
 	if (!total)
@@ -83,8 +85,7 @@ struct oom_answer oom_answer(const struct oom *o, const struct oom_incident *i)
 	a.total_bytes = total;
 	a.has_free = a.has_total && i->has_others && i->has_blocks;
 	if (a.has_free)
-		a.free_bytes = oom_less(
-			total, oom_sum(oom_sum(i->own_bytes, i->outside_bytes), i->others_bytes));
+		a.free_bytes = oom_less(total, oom_sum(of_process, i->others_bytes));
 	if (i->limit && i->limit < total) {
 		/* What others leave free is of no use to it. */
 		a.limited = true;
@@ -179,6 +180,8 @@ static void reason_exhaustion(const struct oom_incident *i, const struct oom_ans
 		add_text(out, " of the {}", BYTES(a->total_bytes));
 	add_text(out, a->limited ? " that it may use of device {}" : " of device {}",
 		 DEVICE(i->device));
+	if (i->has_outside && i->kept_bytes)
+		add_text(out, ", pools of the driver keep {} for it", BYTES(i->kept_bytes));
 	if (i->has_outside)
 		add_text(out, ", its context and libraries {}", BYTES(i->outside_bytes));
 	if (i->has_others && !a->limited)
@@ -313,6 +316,12 @@ void oom_advice(const struct oom *o, const struct oom_incident *i, const struct 
 		if (a->limited)
 			add_text(out, "Let this process use more of the device "
 				      "(torch.cuda.set_per_process_memory_fraction). ");
+		if (i->kept_bytes >= i->requested)
+			add_text(out,
+				 "The pools of cudaMallocAsync() keep {} that is not in use: "
+				 "cudaMemPoolTrimTo() gives it back, a lower release threshold "
+				 "sooner. ",
+				 BYTES(i->kept_bytes));
 		advise_smaller(o, i, out);
 		break;
 	default:
