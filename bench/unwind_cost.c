@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-/* What one warm capture of 20 frames costs, against glibc's backtrace() in the same run. */
+/* What one warm capture of 20 frames costs, against glibc's backtrace() in the same run; and one of 10
+ * frames that looks for the program in all others, against one of all of them. */
 #include <execinfo.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -9,9 +10,12 @@
 #include "unwind/native/native.h"
 
 #define DEPTH 20
+#define ALL 64
 #define ROUNDS 5
 
-static uint64_t out[64];
+enum way { OURS, THEIRS, WHOLE, BEYOND };
+
+static uint64_t out[ALL];
 static volatile unsigned sink;
 
 static uint64_t now_ns(void)
@@ -28,13 +32,30 @@ static void on_module(const struct native_module *m, void *arg)
 	(void)arg;
 }
 
-static double cost(int ours, unsigned calls)
+/* A program that is nowhere in the stack is looked for in all of it. */
+static unsigned capture(enum way way)
+{
+	struct native_program nowhere = {.start = 16, .end = 32};
+
+	switch (way) {
+	case OURS:
+		return native_capture(out, DEPTH, 0, on_module, NULL);
+	case THEIRS:
+		return (unsigned)backtrace((void **)out, DEPTH);
+	case WHOLE:
+		return native_capture(out, ALL, 0, on_module, NULL);
+	default:
+		return native_capture_program(out, DEPTH / 2, &nowhere, 0, on_module, NULL) +
+		       nowhere.left_out;
+	}
+}
+
+static double cost(enum way way, unsigned calls)
 {
 	uint64_t start = now_ns();
 
 	for (unsigned i = 0; i < calls; i++)
-		sink += ours ? native_capture(out, DEPTH, 0, on_module, NULL)
-			     : (unsigned)backtrace((void **)out, DEPTH);
+		sink += capture(way);
 	return (double)(now_ns() - start) / calls;
 }
 
@@ -45,13 +66,13 @@ static int by_value(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-static double median(int ours, unsigned calls)
+static double median(enum way way, unsigned calls)
 {
 	double t[ROUNDS];
 
-	cost(ours, calls / 10);
+	cost(way, calls / 10);
 	for (unsigned i = 0; i < ROUNDS; i++)
-		t[i] = cost(ours, calls);
+		t[i] = cost(way, calls);
 	qsort(t, ROUNDS, sizeof(t[0]), by_value);
 	return t[ROUNDS / 2];
 }
@@ -59,10 +80,13 @@ static double median(int ours, unsigned calls)
 static void measure(void)
 {
 	unsigned n = native_capture(out, DEPTH, 0, on_module, NULL);
-	double ours = median(1, 200000), theirs = median(0, 5000);
+	double ours = median(OURS, 200000), theirs = median(THEIRS, 5000);
+	double whole = median(WHOLE, 200000), beyond = median(BEYOND, 200000);
 
 	printf("depth %u  native_capture %.0f ns  backtrace %.0f ns  ratio %.1f\n", n, ours, theirs,
 	       theirs / ours);
+	printf("depth %u  all of them %.0f ns  %u and a look at the others %.0f ns  ratio %.2f\n",
+	       capture(WHOLE), whole, DEPTH / 2, beyond, beyond / whole);
 }
 
 /* Twenty-four functions of three shapes, so that addresses and rules differ as in a real program.
