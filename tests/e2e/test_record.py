@@ -226,7 +226,10 @@ def test_call_stacks(record):
     who = [r.c_stack for r in got.of("MALLOC") if r.attr["allocation_id"] in ids]
     assert who and all("leak_one_buffer" in s for s in who)
     shallow = record("simtrain", "--steps", 2, opts=["--call-stack=c:2"])
-    assert {frames(r.c_stack) for r in shallow.of("MALLOC")} == {2}
+    stacks = [r.c_stack for r in shallow.of("MALLOC")]
+    # Up to four of the program itself follow, and a word for what is left out, if it is not among them.
+    assert {frames(s) for s in stacks} <= {2, 2 + 4, 2 + 1 + 4}
+    assert all("simtrain(" in s for s in stacks) and any("\n...\n" in s for s in stacks)
 
 
 def test_no_device_memory_refused_is_lost(record):
