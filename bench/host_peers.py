@@ -18,7 +18,7 @@ and C++, as heaptrack. Every round runs each tool once, in turn, so that a busy 
   events     allocations and frees that are in it; heaptrack does not tell
   B/event    bytes of each
   verdict    of sonde: slower than its peer, or more than 3 times memray's bytes, or more than 8
-             bytes for an event; "ok" else
+             bytes for an event, or something of it lost; "ok" else
 """
 
 import argparse
@@ -76,7 +76,7 @@ int main()
 }
 """
 
-Run = collections.namedtuple("Run", "wall_s bytes events")
+Run = collections.namedtuple("Run", "wall_s bytes events lost", defaults=(0,))
 
 
 def succeed(words, **kw):
@@ -117,9 +117,10 @@ class Sonde:
         took = timed(words + program, cwd)
         (recording,) = (pathlib.Path(cwd) / "out").glob("recording_*")
         shown = succeed([self.program, "mem", "show", "--json", str(recording)])
-        counts = json.loads(shown)["counts"]
-        events = counts["mallocs"] + counts["frees"]
-        return Run(took, (recording / "events.sonde").stat().st_size, events)
+        answer = json.loads(shown)
+        events = answer["counts"]["mallocs"] + answer["counts"]["frees"]
+        lost = answer["lost"]["events"] + answer["lost"]["stacks"]
+        return Run(took, (recording / "events.sonde").stat().st_size, events, lost)
 
 
 class Memray:
@@ -190,7 +191,7 @@ def measure(tools, program, rounds):
             with tempfile.TemporaryDirectory() as cwd:
                 runs[tool.name].append(tool.run(program, cwd))
     return {
-        name: Run(statistics.median(r.wall_s for r in of), of[-1].bytes, of[-1].events)
+        name: of[-1]._replace(wall_s=statistics.median(r.wall_s for r in of))
         for name, of in runs.items()
     }
 
@@ -205,6 +206,8 @@ def verdict(name, mine, results, is_python):
         said.append(f"{mine.bytes / peer.bytes:.1f} times memray's bytes")
     if not is_python and mine.bytes > 8 * mine.events:
         said.append("more than 8 bytes for an event")
+    if mine.lost:
+        said.append(f"{mine.lost} events or call stacks lost")
     return ", ".join(said) or ("ok" if peer else "no peer")
 
 

@@ -12,11 +12,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define STACK_IDS (ARENA_STACK_BYTES / 8)
-
 /* The file is checked as fs_open() does: whatever lies there under the name of an arena. *out_fd: the
  * descriptor by which it is mapped. */
-static struct arena_head *map_head(const char *path, uint64_t *out_bytes, struct stat *st,
+static struct arena_head *map_head(const char *path, struct arena *out, struct stat *st,
 				   int *out_fd)
 {
 	int fd = fs_open(path, O_RDWR, 0, NULL);
@@ -28,13 +26,16 @@ static struct arena_head *map_head(const char *path, uint64_t *out_bytes, struct
 	if (fstat(fd, st) == 0 && pread(fd, &h, sizeof(h), 0) == (ssize_t)sizeof(h) &&
 	    h.magic == ARENA_MAGIC && h.version == ARENA_VERSION &&
 	    h.max_rings == ARENA_MAX_RINGS && h.max_segs && h.max_segs <= ARENA_MAX_SEGS &&
-	    (uint64_t)st->st_size >= arena_bytes(h.max_segs)) {
-		*out_bytes = arena_bytes(h.max_segs);
-		p = mmap(NULL, *out_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	    (h.stack_bytes == ARENA_SMALL_STACKS || h.stack_bytes == ARENA_LARGE_STACKS) &&
+	    (uint64_t)st->st_size >= arena_bytes(h.max_segs, h.stack_bytes)) {
+		out->max_segs = h.max_segs;
+		out->stack_bytes = h.stack_bytes;
+		out->bytes = arena_bytes(h.max_segs, h.stack_bytes);
+		p = mmap(NULL, out->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 		if (p != MAP_FAILED) {
-			madvise(p, *out_bytes, MADV_RANDOM); /* most of it is holes */
+			madvise(p, out->bytes, MADV_RANDOM); /* most of it is holes */
 			/* Who has it mapped is taken for its process (arena_owner.c). */
-			madvise(p, *out_bytes, MADV_DONTFORK);
+			madvise(p, out->bytes, MADV_DONTFORK);
 		}
 	}
 	*out_fd = fd;
@@ -47,28 +48,26 @@ static struct arena_head *map_head(const char *path, uint64_t *out_bytes, struct
 struct arena *arena_open(const char *dir, const char *name)
 {
 	char *path = xasprintf("%s/%s", dir, name);
-	uint64_t bytes = 0;
+	struct arena *a = xcalloc(1, sizeof(*a));
 	struct stat st;
 	int fd;
-	struct arena_head *h = map_head(path, &bytes, &st, &fd);
+	struct arena_head *h = map_head(path, a, &st, &fd);
 
 	if (!h) {
 		free(path);
+		free(a);
 		return NULL;
 	}
-	struct arena *a = xcalloc(1, sizeof(*a));
 	a->head = h;
 	a->dev = st.st_dev;
 	a->ino = st.st_ino;
-	a->bytes = bytes;
-	a->max_segs = (uint32_t)((bytes - ARENA_OFF_SEGS) / ARENA_SEG_SIZE);
 	a->name = xstrdup(name);
 	a->path = path;
 	a->proc.pid = h->pid;
 	a->pid_ns = h->pid_ns;
 	a->address = h->address;
 	a->image_ns = a->alive_ns = h->image_ns;
-	a->recorded = xcalloc(STACK_IDS / 8, 1);
+	a->recorded = xcalloc(a->stack_bytes / 8 / 8, 1);
 	arena_set_owner(a, fd);
 	return a;
 }
@@ -337,7 +336,7 @@ uint64_t arena_unreachable(struct arena *a)
 
 bool arena_stack_is_recorded(const struct arena *a, uint32_t id)
 {
-	return id < STACK_IDS && a->recorded[id / 8] >> id % 8 & 1;
+	return id < a->stack_bytes / 8 && a->recorded[id / 8] >> id % 8 & 1;
 }
 
 void arena_set_stack_recorded(struct arena *a, uint32_t id)
@@ -347,17 +346,44 @@ void arena_set_stack_recorded(struct arena *a, uint32_t id)
 
 void arena_forget_stacks(struct arena *a)
 {
-	memset(a->recorded, 0, STACK_IDS / 8);
+	memset(a->recorded, 0, a->stack_bytes / 8 / 8);
+}
+
+/* Copies the words of an entry; how many, 0 if there is none or no room for them. */
+static uint32_t read_entry(const struct arena *a, uint32_t id, uint64_t *out, uint32_t room)
+{
+	const uint32_t ids = a->stack_bytes / 8;
+
+	if (!id || id >= ids - 1)
+		return 0;
+	const struct stack_entry *e =
+		(const void *)((char *)a->head + arena_off_stacks(a->max_segs) + (uint64_t)id * 8);
+	uint32_t n = *(const volatile uint32_t *)&e->depth;
+	if (n > room || n > ids - id - 1)
+		return 0;
+	memcpy(out, e->pc, n * sizeof(out[0]));
+	return n;
 }
 
 uint32_t arena_read_stack(const struct arena *a, uint32_t id, uint64_t pc[ARENA_MAX_DEPTH])
 {
-	if (id >= STACK_IDS - 1)
-		return 0;
-	const struct stack_entry *e = arena_stack(a->head, id);
-	uint32_t depth = *(const volatile uint32_t *)&e->depth;
-	if (!depth || depth > ARENA_MAX_DEPTH || id + 1 + depth > STACK_IDS)
-		return 0;
-	memcpy(pc, e->pc, depth * sizeof(pc[0]));
-	return depth;
+	uint64_t words[ARENA_MAX_DEPTH + 1];
+	uint32_t depth = 0;
+
+	for (;;) {
+		uint32_t n = read_entry(a, id, words, ARENA_MAX_DEPTH + 1 - depth);
+		if (!n)
+			return 0;
+		bool more = (words[n - 1] & STACK_PYTHON) == STACK_REST;
+		n -= more;
+		if (depth + n > ARENA_MAX_DEPTH)
+			return 0;
+		memcpy(pc + depth, words, n * sizeof(pc[0]));
+		depth += n;
+		if (!more)
+			return depth;
+		if ((uint32_t)words[n] >= id) /* an outer part is older */
+			return 0;
+		id = (uint32_t)words[n];
+	}
 }

@@ -35,7 +35,7 @@ struct arena {
 	struct arena *former; /* the image before exec() that is read to its end first, borrowed */
 	bool announced; /* its process is in the recording */
 	uint64_t bytes; /* of the mapping */
-	uint32_t max_segs; /* as checked when it was opened */
+	uint32_t max_segs, stack_bytes; /* as checked when it was opened */
 	/* Its owner (arena_owner.c) */
 	uint64_t pid_ns, address; /* as in its head */
 	int pidfd; /* negative: not available */

@@ -4,10 +4,13 @@
  * image, mapped by both sides, owned by neither side's heap: what a hook has published in it
  * outlives the process.
  *
- *	+------------+---------+-----------+-------------+------------+--------------+-----------
- *	| arena_head | ring[]  | seg state | stack index | stack data | second index | segments …
- *	+------------+---------+-----------+-------------+------------+--------------+-----------
- *	  4 KiB        64 B      u32 each    u64 each      bump         u64 each       64 KiB each
+ *	+------------+---------+-----------+-------------+--------+-----------+------------+-------+
+ *	| arena_head | ring[]  | seg state | stack index | second | segments… | stack data | third |
+ *	+------------+---------+-----------+-------------+--------+-----------+------------+-------+
+ *	  4 KiB        64 B      u32 each    u64 each               64 KiB each  bump
+ *
+ * The number of segments and the size of the stack data are in the head. Where call stacks are wanted,
+ * they have a quarter of what rings have else, and the third index; the whole takes no more room.
  *
  * Rings
  * -----
@@ -79,7 +82,15 @@
  * is complete, and never changes again: who finds a slot may read what it names. Of two threads
  * that store the same stack at once one loses the slot and uses the other's id; its own entry is a
  * few bytes that nobody names. What finds no slot in its window goes into the second, larger
- * index: few programs need that one, and it has no file space before.
+ * index, and from there into the third: few programs need these, and they have no file space before.
+ *
+ * A stack of more than STACK_CHUNK words is several entries, cut at multiples of that from its
+ * outermost frame; the last word of each but the outermost says where it goes on:
+ *
+ *	id -> | 3 | pc pc REST|id2 |  ->  | 9 | pc pc pc pc pc pc pc pc REST|id3 |  ->  | 8 | pc … |
+ *
+ * So stacks that differ in their innermost frames alone share the others. An entry is older than those
+ * that go on in it, and its id is smaller: no chain is endless.
  *
  * File space is made real (fallocate or populate) before anyone stores into it: a full disk is a
  * failed system call, never a SIGBUS.
@@ -92,15 +103,20 @@
 #include <stdint.h>
 
 #define ARENA_MAGIC 0x31414e4552414453ull /* "SDARENA1" */
-#define ARENA_VERSION 3
+#define ARENA_VERSION 4
 #define ARENA_MAX_RINGS 4096u
 #define ARENA_MAX_SEGS 16384u
 #define ARENA_SEG_SIZE 65536u
 #define ARENA_FIRST_SEGS 16 /* file space of a new arena: 1 MiB of rings */
 #define ARENA_STACK_SLOTS 65536u
 #define ARENA_MORE_SLOTS (512u << 10) /* of the second index */
-#define ARENA_STACK_BYTES (32u << 20)
+#define ARENA_THIRD_SLOTS (2u << 20)
+#define ARENA_SMALL_STACKS (32u << 20) /* bytes of stack data */
+#define ARENA_LARGE_STACKS (80u << 20) /* where stacks are wanted, instead of so many segments: */
+#define ARENA_SEGS_FOR_STACKS 1024u
 #define ARENA_MAX_DEPTH 1000u
+#define STACK_CHUNK 8u
+#define STACK_REST 0xfffe000000000000ull /* | id: the stack goes on there */
 
 #define RING_PENDING_NOW 1u /* a hook is about to publish; its time is not known yet */
 
@@ -136,7 +152,7 @@ struct seg {
 struct stack_entry {
 	uint32_t hash;
 	uint32_t depth;
-	uint64_t pc[]; /* innermost first; return addresses, then STACK_PYTHON words */
+	uint64_t pc[]; /* innermost first; return addresses, then STACK_PYTHON words, STACK_REST */
 };
 
 /* Written before the recorder sees the arena, but for the atomic words. `magic` is stored last,
@@ -153,9 +169,11 @@ struct arena_head {
 	uint64_t file_bytes;
 	uint32_t max_rings; /* the geometry below is checked against these by readers */
 	uint32_t max_segs;
+	uint32_t stack_bytes; /* ARENA_SMALL_STACKS or ARENA_LARGE_STACKS */
 	_Atomic uint32_t nrings; /* rings [0, nrings) have been used */
 	_Atomic uint32_t nsegs; /* segments [0, nsegs) have file space */
 	_Atomic uint32_t has_more; /* not 0: the second stack index has file space */
+	_Atomic uint32_t has_third;
 	_Atomic uint32_t tracing; /* between start and stop */
 	_Atomic uint64_t stack_used; /* bytes of stack data handed out; id 0 stays unused */
 	_Atomic uint64_t stack_committed; /* bytes of it that have file space */
@@ -176,19 +194,28 @@ _Static_assert(sizeof(struct seg) == 64, "seg changed size");
 _Static_assert(sizeof(struct stack_entry) == 16 - 8, "stack_entry changed size");
 _Static_assert(sizeof(struct arena_head) <= 4096, "arena_head outgrew its page");
 
-/* Where the parts begin. The geometry is fixed; only the number of segments varies. */
+/* Where the parts begin; only the number of segments and the size of the stack data vary. */
 #define ARENA_OFF_RINGS 4096u
 #define ARENA_OFF_SEG_STATE (ARENA_OFF_RINGS + ARENA_MAX_RINGS * sizeof(struct ring))
 #define ARENA_OFF_STACK_INDEX (ARENA_OFF_SEG_STATE + ARENA_MAX_SEGS * sizeof(uint32_t))
-#define ARENA_OFF_STACK_DATA (ARENA_OFF_STACK_INDEX + ARENA_STACK_SLOTS * sizeof(uint64_t))
-#define ARENA_OFF_MORE_INDEX (ARENA_OFF_STACK_DATA + ARENA_STACK_BYTES)
+#define ARENA_OFF_MORE_INDEX (ARENA_OFF_STACK_INDEX + ARENA_STACK_SLOTS * sizeof(uint64_t))
 #define ARENA_OFF_SEGS (ARENA_OFF_MORE_INDEX + ARENA_MORE_SLOTS * sizeof(uint64_t))
 
 _Static_assert(ARENA_OFF_SEGS % 4096 == 0, "segments must start on a page");
+_Static_assert(ARENA_LARGE_STACKS - ARENA_SMALL_STACKS + ARENA_THIRD_SLOTS * 8 ==
+		       ARENA_SEGS_FOR_STACKS * ARENA_SEG_SIZE,
+	       "stacks take what rings give");
 
-static inline uint64_t arena_bytes(uint32_t max_segs)
+static inline uint64_t arena_off_stacks(uint32_t max_segs)
 {
 	return ARENA_OFF_SEGS + (uint64_t)max_segs * ARENA_SEG_SIZE;
+}
+
+static inline uint64_t arena_bytes(uint32_t max_segs, uint32_t stack_bytes)
+{
+	uint64_t third = stack_bytes == ARENA_LARGE_STACKS ? ARENA_THIRD_SLOTS * 8ull : 0;
+
+	return arena_off_stacks(max_segs) + stack_bytes + third;
 }
 
 static inline struct ring *arena_ring(struct arena_head *a, uint32_t i)
@@ -218,7 +245,12 @@ static inline _Atomic uint64_t *arena_more_index(struct arena_head *a)
 
 static inline struct stack_entry *arena_stack(struct arena_head *a, uint32_t id)
 {
-	return (struct stack_entry *)((char *)a + ARENA_OFF_STACK_DATA + (uint64_t)id * 8);
+	return (struct stack_entry *)((char *)a + arena_off_stacks(a->max_segs) + (uint64_t)id * 8);
+}
+
+static inline _Atomic uint64_t *arena_third_index(struct arena_head *a)
+{
+	return (_Atomic uint64_t *)((char *)a + arena_off_stacks(a->max_segs) + a->stack_bytes);
 }
 
 #endif

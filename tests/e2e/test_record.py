@@ -232,6 +232,50 @@ def test_call_stacks(record):
     assert all("simtrain(" in s for s in stacks) and any("\n...\n" in s for s in stacks)
 
 
+DIFFERENT_STACKS = """
+#include <stdlib.h>
+static void *left(unsigned path, unsigned deep), *right(unsigned path, unsigned deep);
+static void *(*volatile next[])(unsigned, unsigned) = {left, right};
+static void *go(unsigned path, unsigned deep)
+{
+	void *p = deep ? next[path & 1](path >> 1, deep - 1) : malloc(100);
+	*(volatile char *)p = 1;
+	return p;
+}
+static void *left(unsigned path, unsigned deep)
+{
+	void *p = go(path, deep);
+	*(volatile char *)p = 2;
+	return p;
+}
+static void *right(unsigned path, unsigned deep)
+{
+	void *p = go(path, deep);
+	*(volatile char *)p = 3;
+	return p;
+}
+int main(void)
+{
+	for (unsigned path = 0; path < 16384; path++)
+		free(go(path, 400));
+}
+"""
+
+
+@pytest.mark.parametrize("depth, missing", [(1000, True), (20, False)])
+def test_call_stacks_without_room_are_said(hurt, depth, missing):
+    """Thousands of different ones of 800 frames: the last line says what is missing, and the answer."""
+    source, program = hurt.tmp / "deep.c", hurt.tmp / "deep"
+    source.write_text(DIFFERENT_STACKS)
+    subprocess.run(["cc", "-O0", "-o", program, source], check=True)
+    r = hurt.run(program, opts=["--device=cpu", "--format=none", f"--call-stack=c:{depth}"])
+    hurt.session.wait_finished()
+    lost = hurt.show()["lost"]
+    assert (lost["events"], lost["stacks"] > 0) == (0, missing), lost
+    said = re.search(r"none lost; (\d+) of them without their call stacks, for which", r.stderr.decode())
+    assert bool(said) == missing and (not said or 0 < int(said[1]) <= lost["stacks"]), r.stderr
+
+
 def test_no_device_memory_refused_is_lost(record):
     got = record("simtrain", "--fault", "oom", "--steps", 4, opts=["--analysis=oom"])
     (row,) = got.of("OOM_DETAIL", type="OOM_TRIGGER")[:1]

@@ -52,15 +52,16 @@ static void skeleton(void)
 	struct arena_head keep = {.version = ARENA_VERSION,
 				  .pid = 999999999,
 				  .pid_ns = arena->pid_ns,
-				  .file_bytes = arena_bytes(HAND_SEGS),
+				  .file_bytes = arena_bytes(HAND_SEGS, ARENA_SMALL_STACKS),
 				  .max_rings = ARENA_MAX_RINGS,
 				  .max_segs = HAND_SEGS,
+				  .stack_bytes = ARENA_SMALL_STACKS,
 				  .nsegs = HAND_SEGS,
 				  .stack_used = 8};
 	memcpy(arena, &keep, sizeof(keep));
 	memset((char *)arena + ARENA_OFF_RINGS, 0, RINGS * sizeof(struct ring));
 	memset((char *)arena + ARENA_OFF_SEG_STATE, 0, HAND_SEGS * 4);
-	memset((char *)arena + ARENA_OFF_STACK_DATA, 0, 4096);
+	memset((char *)arena + arena_off_stacks(HAND_SEGS), 0, 4096);
 	for (uint32_t i = 0; i < HAND_SEGS; i++)
 		memset(arena_seg(arena, i), 0, 4096);
 	for (uint32_t i = 0; i < RINGS; i++) {
@@ -91,7 +92,7 @@ static char *place(unsigned n, size_t *out_room)
 		return (char *)arena + ARENA_OFF_SEG_STATE;
 	case 3:
 		*out_room = 4096;
-		return (char *)arena + ARENA_OFF_STACK_DATA;
+		return (char *)arena + arena_off_stacks(HAND_SEGS);
 	default:
 		*out_room = 4096;
 		return (char *)arena_seg(arena, n / 8 % HAND_SEGS);

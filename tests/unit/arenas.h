@@ -30,7 +30,8 @@ static inline uint64_t hand_now(void)
 
 static inline struct arena_head *hand_map(int fd, uint32_t max_segs)
 {
-	void *p = mmap(NULL, arena_bytes(max_segs), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	void *p = mmap(NULL, arena_bytes(max_segs, ARENA_SMALL_STACKS), PROT_READ | PROT_WRITE,
+		       MAP_SHARED, fd, 0);
 
 	if (p == MAP_FAILED)
 		abort();
@@ -43,7 +44,7 @@ static inline struct arena_head *hand_arena(const char *path, uint32_t pid)
 	struct stat ns;
 	int fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
 
-	if (fd < 0 || ftruncate(fd, (off_t)arena_bytes(HAND_SEGS)) < 0)
+	if (fd < 0 || ftruncate(fd, (off_t)arena_bytes(HAND_SEGS, ARENA_SMALL_STACKS)) < 0)
 		abort();
 	struct arena_head *a = hand_map(fd, HAND_SEGS);
 	close(fd);
@@ -52,9 +53,10 @@ static inline struct arena_head *hand_arena(const char *path, uint32_t pid)
 	a->pid_ns = stat("/proc/self/ns/pid", &ns) == 0 ? ns.st_ino : 0;
 	if (pid == (uint32_t)getpid())
 		a->address = (uint64_t)(uintptr_t)a;
-	a->file_bytes = arena_bytes(HAND_SEGS);
+	a->file_bytes = arena_bytes(HAND_SEGS, ARENA_SMALL_STACKS);
 	a->max_rings = ARENA_MAX_RINGS;
 	a->max_segs = HAND_SEGS;
+	a->stack_bytes = ARENA_SMALL_STACKS;
 	atomic_store(&a->nsegs, HAND_SEGS);
 	atomic_store(&a->stack_used, 8);
 	strcpy(a->exe, "/bin/hand");

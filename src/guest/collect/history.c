@@ -242,7 +242,7 @@ uint32_t collect_places(const uint32_t *places, uint32_t n)
 		n = COLLECT_MAX_PLACES;
 	for (uint32_t i = 0; i < n; i++)
 		words[i] = STACK_PYTHON | places[i];
-	uint32_t id = guest_intern(words, n, NULL, NULL);
+	uint32_t id = guest_intern_stack(words, n);
 	if (!id)
 		guest_lost_stack();
 	return id;

@@ -4,7 +4,7 @@
  *
  *	ftruncate		the whole size, up to 1 GiB and more: nothing but holes
  *	fallocate		head, rings, segment states, stack index; and the first 16 segments
- *	guest_commit()		more segments (1 MiB at a time), stack data (256 KiB), 2nd index
+ *	guest_commit()		more segments (1 MiB at a time), stack data (256 KiB), 2nd, 3rd index
  *
  * Storing into a hole of a shared mapping allocates the block then; on a full disk that is a SIGBUS
  * in the job. So nobody stores into a part that was not committed. Which parts those are is in the
@@ -33,6 +33,10 @@
 struct owner {
 	uint32_t pid;
 	uint64_t pid_ns; /* where that number counts; 0: not known */
+};
+
+struct geometry {
+	uint32_t max_segs, stack_bytes;
 };
 
 /* The one in use, and that which comes or was before. */
@@ -76,7 +80,7 @@ int guest_commit(struct arena_head *a, uint64_t off, uint64_t len)
 /* The file is visible under its name from the beginning; the recorder looks for the magic
  * number, which is stored last. */
 static void fill_head(struct arena_head *a, const struct owner *o, uint64_t image_ns,
-		      uint32_t max_segs)
+		      const struct geometry *g)
 {
 	a->version = ARENA_VERSION;
 	a->pid = o->pid;
@@ -84,9 +88,10 @@ static void fill_head(struct arena_head *a, const struct owner *o, uint64_t imag
 	a->image_ns = image_ns;
 	a->pid_ns = o->pid_ns;
 	a->address = (uint64_t)(uintptr_t)a;
-	a->file_bytes = arena_bytes(max_segs);
+	a->file_bytes = arena_bytes(g->max_segs, g->stack_bytes);
 	a->max_rings = ARENA_MAX_RINGS;
-	a->max_segs = max_segs;
+	a->max_segs = g->max_segs;
+	a->stack_bytes = g->stack_bytes;
 	a->nsegs = ARENA_FIRST_SEGS;
 	a->stack_used = sizeof(uint64_t);
 	guest_read_file("/proc/self/cmdline", a->cmdline, sizeof(a->cmdline));
@@ -114,62 +119,74 @@ static int arena_create(const char *dir, const struct owner *o, char *path, uint
 	return fd;
 }
 
-/*
- * Segments of a new arena. A file larger than the job's limit would earn it a SIGXFSZ: then fewer,
- * or, where not even the smallest arena fits, none.
- */
-static uint32_t allowed_segs(uint32_t wanted)
+/* The most bytes that an arena may have. */
+static uint64_t read_limits(void)
 {
 	struct rlimit limit;
-
-	if (wanted < ARENA_FIRST_SEGS)
-		wanted = ARENA_FIRST_SEGS;
-	if (wanted > ARENA_MAX_SEGS)
-		wanted = ARENA_MAX_SEGS;
 	uint64_t most = UINT64_MAX;
+
 	if (getrlimit(RLIMIT_FSIZE, &limit) == 0)
 		most = limit.rlim_cur;
 	/* Address space that is limited belongs to the job: a small share of it will do. */
 	if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
 	    limit.rlim_cur / AS_SHARE < most)
 		most = limit.rlim_cur / AS_SHARE;
-	if (arena_bytes(wanted) <= most)
-		return wanted;
-	if (arena_bytes(ARENA_FIRST_SEGS) > most)
-		return 0;
-	return (uint32_t)((most - ARENA_OFF_SEGS) / ARENA_SEG_SIZE);
+	return most;
+}
+
+/*
+ * How large a new arena is. A file larger than the job's limit would earn it a SIGXFSZ: then it has
+ * fewer segments, or, where not even the smallest fits, there is none.
+ */
+static bool choose_geometry(const struct control_page *page, struct geometry *out)
+{
+	const uint64_t fixed = arena_bytes(0, ARENA_SMALL_STACKS), most = read_limits();
+	uint32_t segs = page->max_segs;
+
+	if (segs < ARENA_FIRST_SEGS)
+		segs = ARENA_FIRST_SEGS;
+	if (segs > ARENA_MAX_SEGS)
+		segs = ARENA_MAX_SEGS;
+	if (most < fixed + (uint64_t)ARENA_FIRST_SEGS * ARENA_SEG_SIZE)
+		return false;
+	if ((most - fixed) / ARENA_SEG_SIZE < segs)
+		segs = (uint32_t)((most - fixed) / ARENA_SEG_SIZE);
+	*out = (struct geometry){segs, ARENA_SMALL_STACKS};
+	if ((page->c_depth | page->py_depth) && segs >= 4 * ARENA_SEGS_FOR_STACKS)
+		*out = (struct geometry){segs - ARENA_SEGS_FOR_STACKS, ARENA_LARGE_STACKS};
+	return true;
 }
 
 struct arena_head *guest_make_arena(const struct control_page *page, const char *dir)
 {
-	uint32_t max_segs = allowed_segs(page->max_segs);
+	struct geometry g;
 	uint64_t image_ns = 0;
 	struct owner o = {guest_owner_pid(), guest_pid_namespace()};
 	struct file *file = files[0].arena && files[0].arena == guest.arena ? &files[1] : &files[0];
 
 	file->arena = NULL; /* the path is not its own any more, whatever becomes of this */
-	if (!max_segs)
+	if (!choose_geometry(page, &g))
 		return NULL;
 	int fd = arena_create(page->ring_dir[0] ? page->ring_dir : dir, &o, file->path, &image_ns);
 	if (fd < 0)
 		return NULL;
+	const uint64_t bytes = arena_bytes(g.max_segs, g.stack_bytes);
 	void *p = MAP_FAILED;
-	/* Space for everything but stack data now; a full disk says so here and not by SIGBUS. */
-	if (ftruncate(fd, (off_t)arena_bytes(max_segs)) == 0 &&
-	    fallocate(fd, 0, 0, ARENA_OFF_STACK_DATA) == 0 &&
+	/* Space for what every job needs now; a full disk says so here and not by SIGBUS. */
+	if (ftruncate(fd, (off_t)bytes) == 0 && fallocate(fd, 0, 0, ARENA_OFF_MORE_INDEX) == 0 &&
 	    fallocate(fd, 0, ARENA_OFF_SEGS, ARENA_FIRST_SEGS * ARENA_SEG_SIZE) == 0)
-		p = mmap(NULL, arena_bytes(max_segs), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+		p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (p == MAP_FAILED) {
 		unlink(file->path);
 		close(fd);
 		return NULL;
 	}
 	/* Read-ahead would fill megabytes of a file that is nothing but holes yet. */
-	madvise(p, arena_bytes(max_segs), MADV_RANDOM);
-	fill_head(p, &o, image_ns, max_segs);
+	madvise(p, bytes, MADV_RANDOM);
+	fill_head(p, &o, image_ns, &g);
 	/* Now: a file that nobody has open and that is not complete is swept away. */
 	close(fd);
 	file->arena = p;
-	guest_own_range(p, arena_bytes(max_segs));
+	guest_own_range(p, bytes);
 	return p;
 }

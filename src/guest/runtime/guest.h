@@ -457,6 +457,9 @@ void guest_set_tracing(bool on);
 uint32_t guest_intern(const uint64_t *words, uint32_t n, void (*fresh)(uint32_t id, void *arg),
 		      void *arg);
 
+/* The same of a call stack, innermost frame first: entries that go on in each other (wire/ring.h). */
+uint32_t guest_intern_stack(const uint64_t *words, uint32_t n);
+
 /* Are these the words behind an id of this arena? */
 bool guest_is_interned(uint32_t id, const uint64_t *words, uint32_t n);
 

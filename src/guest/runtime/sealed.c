@@ -88,15 +88,14 @@ static void make_room(struct arena_head *a)
 	uint32_t n = atomic_load(&a->nsegs);
 	uint32_t more = n + MORE_SEGS < a->max_segs ? n + MORE_SEGS : a->max_segs;
 	uint64_t have = atomic_load(&a->stack_committed), used = atomic_load(&a->stack_used);
-	uint64_t want =
-		used + MORE_STACKS < ARENA_STACK_BYTES ? used + MORE_STACKS : ARENA_STACK_BYTES;
+	uint64_t want = used + MORE_STACKS < a->stack_bytes ? used + MORE_STACKS : a->stack_bytes;
 
 	if (more > n && guest_commit(a, ARENA_OFF_SEGS + (uint64_t)n * ARENA_SEG_SIZE,
 				     (uint64_t)(more - n) * ARENA_SEG_SIZE) == 0)
 		atomic_compare_exchange_strong(&a->nsegs, &n, more);
 	want = (want + 4095) & ~4095ull;
 	if ((guest.c_depth | guest.py_depth) && want > have &&
-	    guest_commit(a, ARENA_OFF_STACK_DATA + have, want - have) == 0)
+	    guest_commit(a, arena_off_stacks(a->max_segs) + have, want - have) == 0)
 		atomic_compare_exchange_strong(&a->stack_committed, &have, want);
 }
 

@@ -6,8 +6,11 @@
  *	words -> 64-bit hash -> window of FIRST_PROBES slots in the small index
  *	    a slot with our tag, whose entry has our words      its id
  *	    a free slot                                         store, compare-and-swap, new id
- *	    neither: the same in MORE_PROBES slots of the large index
+ *	    neither: the same in MORE_PROBES slots of the second index, then of the third
  *	    neither: counted as lost, the event goes without a stack
+ *
+ * Deep stacks are interned in pieces of STACK_CHUNK words from the outermost frame on, so that those of
+ * a program that allocates at a million places (import torch) take a few words each.
  *
  * Lock-free: a slot goes from 0 to its final value by one compare-and-swap, after the data behind
  * it is complete. The CAS is sequentially consistent and the loads acquire: who sees an id sees the
@@ -74,14 +77,14 @@ static uint32_t stack_room(struct arena_head *a, uint32_t n)
 	uint64_t bytes = sizeof(struct stack_entry) + (uint64_t)n * 8;
 	uint64_t off = atomic_fetch_add_explicit(&a->stack_used, bytes, memory_order_relaxed);
 
-	if (off + bytes > ARENA_STACK_BYTES)
+	if (off + bytes > a->stack_bytes)
 		return 0;
 	uint64_t have = atomic_load(&a->stack_committed);
 	while (off + bytes > have) {
 		uint64_t want = (off + bytes + STACK_COMMIT - 1) & ~(uint64_t)(STACK_COMMIT - 1);
-		if (want > ARENA_STACK_BYTES)
-			want = ARENA_STACK_BYTES;
-		if (guest_commit(a, ARENA_OFF_STACK_DATA + have, want - have) < 0)
+		if (want > a->stack_bytes)
+			want = a->stack_bytes;
+		if (guest_commit(a, arena_off_stacks(a->max_segs) + have, want - have) < 0)
 			return 0;
 		if (atomic_compare_exchange_strong(&a->stack_committed, &have, want))
 			break;
@@ -153,37 +156,59 @@ static uint32_t find_or_put(struct arena_head *a, struct interning *w, _Atomic u
 }
 
 /*
- * The second index is for programs with more stacks than most: it gets its space when needed.
+ * The further indexes are for programs with more stacks than most: they get their space when needed.
  *
  * Threads may commit the same space twice; it is theirs either way.
  */
-static bool has_more(struct arena_head *a)
+static bool has_index(struct arena_head *a, _Atomic uint32_t *is_there, _Atomic uint64_t *index,
+		      uint32_t slots)
 {
-	uint64_t bytes = ARENA_MORE_SLOTS * sizeof(uint64_t);
-
-	if (likely(atomic_load_explicit(&a->has_more, memory_order_relaxed)))
+	if (likely(atomic_load_explicit(is_there, memory_order_relaxed)))
 		return true;
-	if (guest_commit(a, ARENA_OFF_MORE_INDEX, bytes) < 0)
+	if (guest_commit(a, (uint64_t)((char *)index - (char *)a), slots * sizeof(uint64_t)) < 0)
 		return false;
-	atomic_store(&a->has_more, 1);
+	atomic_store(is_there, 1);
 	return true;
 }
 
 /* The tag is the upper half of the hash with bit 0 set, so that a slot in use is never 0; the
- * two indices are addressed by different bits of it. */
+ * indexes are addressed by different bits of it. */
 uint32_t guest_intern(const uint64_t *pc, uint32_t n, void (*fresh)(uint32_t id, void *arg),
 		      void *arg)
 {
 	struct arena_head *a = guest.arena;
 	uint64_t h = hash_pcs(pc, n);
 	struct interning w = {pc, n, (uint32_t)(h >> 32) | 1, 0, false, fresh, arg};
+	_Atomic uint64_t *more = arena_more_index(a), *third = arena_third_index(a);
 	uint32_t id = find_or_put(a, &w, arena_stack_index(a), ARENA_STACK_SLOTS - 1, (uint32_t)h,
 				  FIRST_PROBES);
 
-	if (likely(id) || w.no_room || !has_more(a))
+	if (likely(id) || w.no_room || !has_index(a, &a->has_more, more, ARENA_MORE_SLOTS))
 		return id;
-	return find_or_put(a, &w, arena_more_index(a), ARENA_MORE_SLOTS - 1, (uint32_t)(h >> 16),
-			   MORE_PROBES);
+	id = find_or_put(a, &w, more, ARENA_MORE_SLOTS - 1, (uint32_t)(h >> 16), MORE_PROBES);
+	if (likely(id) || w.no_room || a->stack_bytes != ARENA_LARGE_STACKS ||
+	    !has_index(a, &a->has_third, third, ARENA_THIRD_SLOTS))
+		return id;
+	return find_or_put(a, &w, third, ARENA_THIRD_SLOTS - 1, (uint32_t)(h >> 24), MORE_PROBES);
+}
+
+uint32_t guest_intern_stack(const uint64_t *words, uint32_t n)
+{
+	uint64_t part[STACK_CHUNK + 1];
+	uint32_t id = 0;
+
+	if (n <= STACK_CHUNK)
+		return guest_intern(words, n, NULL, NULL);
+	while (n) {
+		uint32_t some = n > STACK_CHUNK ? STACK_CHUNK : n;
+		n -= some;
+		memcpy(part, words + n, some * sizeof(part[0]));
+		part[some] = STACK_REST | id;
+		id = guest_intern(part, some + (id != 0), NULL, NULL);
+		if (!id)
+			return 0;
+	}
+	return id;
 }
 
 bool guest_is_interned(uint32_t id, const uint64_t *words, uint32_t n)
@@ -246,7 +271,7 @@ static uint32_t capture_native(uint64_t *out, uint32_t depth, uint64_t caller)
 		uint32_t n = depth ? capture_native(pc, depth, caller) : 0;                        \
 		n += guest_python(pc + n, py_depth);                                               \
 		n = n < ARENA_MAX_DEPTH ? n : ARENA_MAX_DEPTH;                                     \
-		return n ? guest_intern(pc, n, NULL, NULL) : NOTHING;                              \
+		return n ? guest_intern_stack(pc, n) : NOTHING;                                    \
 	}
 
 #define NOTHING UINT32_MAX /* there is no stack, which is no loss */

@@ -325,7 +325,7 @@ static void report_findings(struct report *r, struct diagnose *d)
 /* Processes without a buffer, and why there was none, if that can be seen. */
 static void add_unrecorded(const struct report *r, unsigned long long n, struct buf *text)
 {
-	const uint64_t need = ARENA_OFF_STACK_DATA + (uint64_t)ARENA_FIRST_SEGS * ARENA_SEG_SIZE;
+	const uint64_t need = ARENA_OFF_MORE_INDEX + (uint64_t)ARENA_FIRST_SEGS * ARENA_SEG_SIZE;
 	struct statvfs fs;
 
 	buf_addf(text, "; %llu process%s could not be recorded at all", n, n == 1 ? "" : "es");
@@ -383,7 +383,7 @@ static void add_refusals(const struct report *r, uint64_t n, struct buf *text)
 /* What the last line of a recorded job is made of. */
 struct closing {
 	struct mem_asked asked;
-	uint64_t lost, rows; /* events; rows of dumps */
+	uint64_t lost, stacks, rows; /* events; of events that are there; rows of dumps */
 	unsigned long long unrecorded; /* processes */
 	struct err why; /* rows are lost */
 	bool empty;
@@ -402,6 +402,10 @@ static void add_counts(const struct report *r, const struct consumer_report *now
 		buf_addf(text, "%llu lost", (unsigned long long)c->lost);
 	else
 		buf_add_str(text, "none lost");
+	if (c->stacks)
+		buf_addf(text,
+			 "; %llu of them without their call stacks, for which there was no room",
+			 (unsigned long long)c->stacks);
 	if (c->unrecorded)
 		add_unrecorded(r, c->unrecorded, text);
 	if (now->running)
@@ -437,6 +441,7 @@ static void report_close(struct report *r, const struct consumer_report *now,
 {
 	struct closing c = {.asked = o->asked,
 			    .lost = diagnose_events_lost(o->diagnose),
+			    .stacks = diagnose_stacks_lost(o->diagnose),
 			    .unrecorded = atomic_load(&r->page->unrecorded)};
 	struct buf text = {0};
 
@@ -468,7 +473,7 @@ static void report_close(struct report *r, const struct consumer_report *now,
 	add_next_command(r, now, &c, &text);
 	if (o->refusals)
 		add_refusals(r, o->refusals, &text);
-	session_add_line(r->page, r->terminal, &text, c.lost || c.rows || c.unrecorded);
+	session_add_line(r->page, r->terminal, &text, c.lost || c.stacks || c.rows || c.unrecorded);
 	buf_release(&text);
 }
 

@@ -51,7 +51,8 @@ struct diagnose {
 	struct hmap late; /* pids with a row in a file that lacks what was found inefficient */
 	struct hmap relabels; /* pid: struct relabels */
 	struct names owners; /* texts, each kept once */
-	uint64_t lost, damaged; /* events, bytes of buffers */
+	uint64_t lost, lost_stacks,
+		damaged; /* events; of events that are there; bytes of buffers */
 	uint64_t unnoted; /* owners that came after MAX_RELABELS */
 	struct amendment found; /* what find_amendment() gave last */
 	struct processes processes;
@@ -237,15 +238,21 @@ void diagnose_relabel(struct diagnose *d, uint32_t pid, uint64_t allocation_id, 
 	hmap_put(&r->owners, allocation_id, names_of(&d->owners, owner, strlen(owner) + 1));
 }
 
-void diagnose_lost(struct diagnose *d, uint64_t events, uint64_t damaged_bytes)
+void diagnose_lost(struct diagnose *d, uint64_t events, uint64_t stacks, uint64_t damaged_bytes)
 {
 	d->lost += events;
+	d->lost_stacks += stacks;
 	d->damaged += damaged_bytes;
 }
 
 uint64_t diagnose_events_lost(const struct diagnose *d)
 {
 	return d->lost;
+}
+
+uint64_t diagnose_stacks_lost(const struct diagnose *d)
+{
+	return d->lost_stacks;
 }
 
 void diagnose_proc_end(struct diagnose *d, uint32_t pid)

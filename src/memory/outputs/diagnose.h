@@ -37,7 +37,8 @@ void diagnose_process(struct diagnose *d, uint32_t pid, const struct rec_process
 void diagnose_watch(struct diagnose *d, uint32_t pid, const struct watch_sample *s);
 void diagnose_relabel(struct diagnose *d, uint32_t pid, uint64_t allocation_id, const char *owner);
 /* What is missing of a process; several calls add up. */
-void diagnose_lost(struct diagnose *d, uint64_t events, uint64_t damaged_bytes);
+void diagnose_lost(struct diagnose *d, uint64_t events, uint64_t stacks, uint64_t damaged_bytes);
+uint64_t diagnose_stacks_lost(const struct diagnose *d);
 uint64_t diagnose_events_lost(const struct diagnose *d);
 /* After its files were closed. */
 void diagnose_proc_end(struct diagnose *d, uint32_t pid);

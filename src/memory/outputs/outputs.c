@@ -130,7 +130,7 @@ static void on_proc_end(void *arg, const struct frame_proc_end *e)
 	watch_files_proc_end(o->watch, e->proc);
 	trace_files_proc_end(o->trace, e->proc);
 	dumps_proc_end(o->dumps, e);
-	diagnose_lost(o->diagnose, e->lost_events, e->damaged);
+	diagnose_lost(o->diagnose, e->lost_events, e->lost_stacks, e->damaged);
 	diagnose_proc_end(o->diagnose, pid);
 }
 

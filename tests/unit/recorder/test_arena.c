@@ -65,6 +65,9 @@ TEST(arena, opens_only_what_is_one)
 	REFUSED(max_segs, 0);
 	REFUSED(max_segs, HAND_SEGS + 1); /* the file is too short for it */
 	REFUSED(max_segs, UINT32_MAX);
+	REFUSED(stack_bytes, 0);
+	REFUSED(stack_bytes, ARENA_SMALL_STACKS + 8);
+	REFUSED(stack_bytes, ARENA_LARGE_STACKS); /* the file is too short for it */
 	struct arena *ok = arena_open(tmpdir(), NAME);
 	CHECK(ok && ok->proc.pid == 1);
 	arena_close(ok);
@@ -244,7 +247,7 @@ TEST(arena, stacks)
 	uint64_t out[ARENA_MAX_DEPTH];
 
 	both_sides();
-	uint32_t id = hand_stack(hand, pcs, 3), last = ARENA_STACK_BYTES / 8 - 1;
+	uint32_t id = hand_stack(hand, pcs, 3), last = ARENA_SMALL_STACKS / 8 - 1;
 	CHECK_INT(arena_read_stack(seen, id, out), 3);
 	CHECK_INT(out[2], 0x30);
 	CHECK(!arena_stack_is_recorded(seen, id));
@@ -262,8 +265,36 @@ TEST(arena, stacks)
 	CHECK_INT(arena_read_stack(seen, id, out), 0);
 	arena_stack(hand, last - 1)->depth = 1;
 	CHECK_INT(arena_read_stack(seen, last - 1, out), 1);
-	arena_stack(hand, last - 1)->depth = 2; /* the second address lies in the segments */
+	arena_stack(hand, last - 1)->depth = 2; /* the second address lies behind the stacks */
 	CHECK_INT(arena_read_stack(seen, last - 1, out), 0);
+	arena_close(seen);
+}
+
+/* Parts that go on in each other, innermost first. */
+TEST(arena, stacks_in_parts)
+{
+	uint64_t out[ARENA_MAX_DEPTH], outer[STACK_CHUNK] = {8, 9}, inner[] = {6, 7, 0}, most[999];
+
+	both_sides();
+	uint32_t first = hand_stack(hand, outer, 2);
+	inner[2] = STACK_REST | first;
+	uint32_t id = hand_stack(hand, inner, 3);
+	CHECK_INT(arena_read_stack(seen, id, out), 4);
+	for (unsigned i = 0; i < 4; i++)
+		CHECK_INT(out[i], 6 + i);
+	/* One behind the other as deep as stacks may be, and one more. */
+	for (unsigned i = 0; i < 999; i++)
+		most[i] = i;
+	most[998] = STACK_REST | first;
+	CHECK_INT(arena_read_stack(seen, hand_stack(hand, most, 999), out), 1000);
+	inner[1] = STACK_REST | hand_stack(hand, most, 999);
+	CHECK_INT(arena_read_stack(seen, hand_stack(hand, inner, 2), out), 0);
+	/* What a damaged or hostile arena may say: itself, a younger one, nothing, none. */
+	uint64_t *rest = &arena_stack(hand, id)->pc[2];
+	for (uint64_t bad = 0; bad < 4; bad++) {
+		*rest = STACK_REST | (uint64_t[]){id, id + 4, 0, UINT32_MAX}[bad];
+		CHECK_INT(arena_read_stack(seen, id, out), 0);
+	}
 	arena_close(seen);
 }
 

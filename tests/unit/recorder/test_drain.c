@@ -519,8 +519,8 @@ TEST(drain, stacks_are_told_once_and_before)
 	uint32_t ids[] = {hand_stack(a, pcs, 3),
 			  hand_stack(a, deep, ARENA_MAX_DEPTH),
 			  0,
-			  ARENA_STACK_BYTES / 8 - 1,
-			  ARENA_STACK_BYTES / 8,
+			  ARENA_SMALL_STACKS / 8 - 1,
+			  ARENA_SMALL_STACKS / 8,
 			  UINT32_MAX,
 			  500000};
 
@@ -837,7 +837,7 @@ TEST(drain, scribbled_arenas)
 		a->magic = keep.magic;
 		read_hostile();
 		nprocs = 0;
-		munmap(a, arena_bytes(HAND_SEGS));
+		munmap(a, arena_bytes(HAND_SEGS, ARENA_SMALL_STACKS));
 	}
 }
 

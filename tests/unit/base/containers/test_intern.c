@@ -99,7 +99,8 @@ static void one_thread_job(void)
 	CHECK_INT(atomic_load(&guest.arena->lost_stacks), 0);
 	/* What is stored is what was met: a return address of this program, innermost first. */
 	struct stack_entry *e = arena_stack(guest.arena, ids[0]);
-	CHECK(e->depth > PATHS && e->depth <= 50);
+	CHECK(e->depth && e->depth <= STACK_CHUNK + 1);
+	CHECK_INT(e->pc[e->depth - 1] >> 48, STACK_REST >> 48);
 	errno = 77;
 	walk(1, PATHS, 3);
 	CHECK_INT(errno, 77);
@@ -178,11 +179,33 @@ static void deep_job(void)
 	uint32_t failed = 0;
 
 	attach();
+	CHECK_INT(guest.arena->stack_bytes, ARENA_SMALL_STACKS);
 	for (uint32_t i = 0; i < 6000; i++)
 		failed += !walk(i, 13, 900);
 	CHECK(failed > 0 && failed < 5000);
 	CHECK_INT(atomic_load(&guest.arena->lost_stacks), failed);
 	CHECK(walk(1, 1, 1) == 0 || true); /* a small one may still fit or not; it must not crash */
+}
+
+/* A stack of a thousand frames that differs in its innermost ones takes some words. */
+static void shared_job(void)
+{
+	attach();
+	CHECK(walk(0, 0, 900));
+	uint64_t used = atomic_load(&guest.arena->stack_used);
+	CHECK(walk(0, 0, 901));
+	CHECK(used > 900 * 8);
+	for (uint32_t i = 0; i < 1000; i++)
+		CHECK(walk(i, 10, 0));
+	CHECK_INT(atomic_load(&guest.arena->lost_stacks), 0);
+	CHECK((atomic_load(&guest.arena->stack_used) - used) / 1000 < 200);
+}
+
+TEST(intern, parts_are_shared)
+{
+	session(1000);
+	job_wait(job_start(shared_job));
+	job_cleanup();
 }
 
 TEST(intern, full_budget)
