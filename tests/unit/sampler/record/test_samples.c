@@ -126,6 +126,26 @@ TEST(samples, what_has_ended)
 	world_free(&w);
 }
 
+/* Also where no label changes with it; one whose children have ended remains a launcher. */
+TEST(samples, a_launcher_remains_one)
+{
+	struct world w;
+
+	world_new(&w);
+	w.target.rank = -1;
+	look(&w, 1000, "main", 0);
+	(void)told(&w);
+	w.target.role = ROLE_LAUNCHER;
+	look(&w, 2000, "main", 1);
+	CHECK_INT(((const struct rec_sampled *)(const void *)w.out.data)->role, SAMPLED_LAUNCHER);
+	CHECK_STR(told(&w), "5.0(-1)python t.py ");
+	w.target.role = ROLE_RANK;
+	w.target.rank = 0;
+	look(&w, 3000, "main", 1);
+	CHECK_STR(told(&w), "");
+	world_free(&w);
+}
+
 static int keep_batch(void *arg, const void *payload, size_t bytes)
 {
 	const struct batch_item *it = payload;
