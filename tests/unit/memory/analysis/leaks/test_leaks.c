@@ -1191,11 +1191,11 @@ TEST(leaks, of_many_activations_are_explained)
 
 static void leaks_beside_a_queue(struct job *j, unsigned s)
 {
-	static struct mem queue[3];
+	static struct mem kept[3];
 
 	if (s > 3)
-		give_one(j, queue[s % 3]);
-	queue[s % 3] = take_one(j, MIB, LEAK);
+		give_one(j, kept[s % 3]);
+	kept[s % 3] = take_one(j, MIB, LEAK);
 	take_one(j, 2 * MIB, LEAK);
 	take_one(j, MIB, OTHER);
 }
