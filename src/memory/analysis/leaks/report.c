@@ -460,6 +460,27 @@ static void print_hint(const struct leaks_view *g)
 		      "whoever needed one more; --python-objects records each object.\n");
 }
 
+/* Without steps the sentences have the lines alone; who called them stands here. */
+static void print_growths(const struct leaks_view *g)
+{
+	size_t n = g->a->ngrowths, top = g->report.style->top;
+
+	if (!n || !top)
+		return;
+	report_title(&g->report, "Call sites that grow over time");
+	for (size_t i = 0; i < n && i < top; i++) {
+		const struct growth_finding *f = &g->a->growths[i];
+
+		leaks_print_site(g, f->site);
+		report_inked(&g->report, INK_BAD, "{}", BYTES(f->bytes));
+		print(g, " so far, {}/min, {} a leak\n", BYTES(f->bytes_per_minute),
+		      TEXT(f->likely ? "likely" : "possibly"));
+		leaks_print_frames(g, f->site, 6, f->site->is_parent ? 0 : f->site->size);
+	}
+	if (n > top)
+		report_more(&g->report, 2, n - top, "call site");
+}
+
 void leaks_text(struct analysis *a, const struct analysis_style *style, struct buf *out)
 {
 	struct leak_answer answer;
@@ -473,6 +494,7 @@ void leaks_text(struct analysis *a, const struct analysis_style *style, struct b
 		if (g.l->by != LEAKS_BY_SITE)
 			leaks_print_groups(g.l, g.a, &g.report);
 		print_growing(&g);
+		print_growths(&g);
 		print_hint(&g);
 	}
 	if (!style->console) {

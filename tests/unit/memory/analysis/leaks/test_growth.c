@@ -48,6 +48,10 @@ TEST(growth, of_a_leak)
 	CHECK_HAS(text, " from leak_one_buffer (train.c:120) grew in ");
 	CHECK_HAS(text, " so far): likely a leak. Mark the steps of the job");
 	CHECK_LACKS(text, "in every step");
+	/* Who called that line is below, as it is of leaks in steps. */
+	CHECK_HAS(text, "Call sites that grow over time\n  Process ");
+	const char *below = strstr(text, "Call sites that grow over time");
+	CHECK_HAS(below, " a leak\n      leak_one_buffer (train.c:120)\n");
 	json_decref(o);
 	analysis_free(a);
 }
