@@ -31,8 +31,9 @@ class Session:
 
     def page(self):
         with open(self.dir / "session", "rb") as f:
-            data = f.read(256)
-        assert data[:8] == b"SESSION1"
+            data = f.read(256).ljust(256, b"\0")
+        # all zero while the launcher is about to fill it in
+        assert data[:8] in (b"SESSION1", bytes(8))
         return data
 
     @property
