@@ -357,7 +357,7 @@ TEST(owners, without_owners)
 	analysis_free(a);
 	a = make("peak");
 	take(a, 1, s);
-	CHECK_HAS(text_of(a), "record with --analysis=decompose");
+	CHECK_HAS(text_of(a), "with --analysis=decompose to see modules");
 	analysis_free(a);
 }
 
