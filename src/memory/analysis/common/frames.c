@@ -200,8 +200,22 @@ static bool take_python(const struct frame_line *line, struct frame *out)
 	return true;
 }
 
+/* "void std::_Construct<…>(…)" without what it returns: templates are called so. */
+static struct frame_line skip_result(struct frame_line function)
+{
+	size_t n = 0;
+
+	while (n < function.len && !strchr("<( ", function.text[n]))
+		n++;
+	if (n + 1 >= function.len || function.text[n] != ' ')
+		return function;
+	struct frame_line rest = {function.text + n + 1, function.len - n - 1};
+	return begins_with(rest, "std::") || begins_with(rest, "__gnu_cxx::") ? rest : function;
+}
+
 static bool is_allocator(struct frame_line function)
 {
+	function = skip_result(function);
 	for (size_t i = 0; i < COUNT(allocators); i++)
 		if (function.len == strlen(allocators[i]) && begins_with(function, allocators[i]))
 			return true;
@@ -303,11 +317,14 @@ bool frame_is_root(const struct frame_line *line)
 bool frame_is_wrapper(const struct frame_line *line, bool python)
 {
 	struct frame_line function = frame_function(line, python);
+
+	if (!python)
+		return is_allocator(function);
 	const char *dot = function.len ? memrchr(function.text, '.', function.len) : NULL;
 	const char *end = function.text + function.len;
 	struct frame_line last = dot ? text_between(dot + 1, end) : function;
 
-	if (!python || frame_origin(line, true) != FRAME_PACKAGE)
+	if (frame_origin(line, true) != FRAME_PACKAGE)
 		return false;
 	for (size_t i = 0; i < COUNT(wrappers); i++)
 		if (last.len == strlen(wrappers[i]) && begins_with(last, wrappers[i]))

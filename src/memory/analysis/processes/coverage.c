@@ -220,7 +220,8 @@ void processes_coverage_text(const struct processes *ps, struct buf *out)
 		add_text(out, "\n");
 	}
 	if (n > MAX_SHOWN)
-		add_text(out, "{} more processes are in the JSON.\n", NUMBER(n - MAX_SHOWN));
+		add_text(out, "{} more {} in the JSON.\n", NUMBER(n - MAX_SHOWN),
+			 TEXT(n - MAX_SHOWN == 1 ? "process is" : "processes are"));
 	free(list);
 }
 

@@ -85,6 +85,17 @@ TEST(frames, allocators_are_passed_over_and_cpp_is_readable)
 		     "main::{lambda(int)#1}::operator() [inlined] (job)");
 	check_frames(NULL, "job(_ZN12_GLOBAL__N_14growEv+0x10) [0x3]\n", false,
 		     "(anonymous namespace)::grow (job)");
+	/* what the C++ library does between two functions of the program, also inlined */
+	check_frames(
+		NULL,
+		"job(kv::Session::Session [inlined]+0x1) [0x2] kv.cpp:22\n"
+		"job(void std::_Construct<kv::Session, char>(kv::Session*) [inlined]+0x1) [0x2]\n"
+		"job(kv::Session* std::construct_at<kv::Session>() [inlined]+0x1) [0x2] s.h:1\n"
+		"job(kv::Registry::open [inlined]+0x1) [0x2] kv.cpp:29\n"
+		"job(_ZNSt6thread10_M_releaseEv+0x1) [0x3] thread.h:10\n",
+		false,
+		"kv::Session::Session [inlined] (kv.cpp:22) < "
+		"kv::Registry::open [inlined] (kv.cpp:29)");
 	/* nothing else is there */
 	check_frames(NULL, "/lib/libstdc++.so.6(_Znwm+0x1c) [0x1]\n", false,
 		     "operator new (libstdc++.so.6)");
