@@ -24,7 +24,7 @@ def train_step(n):
 
 def main():
     for _ in range(6):
-        train_step(300000)
+        train_step(3000000)
 
 
 main()
