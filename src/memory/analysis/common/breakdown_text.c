@@ -137,9 +137,8 @@ void breakdown_remarks(struct breakdown *c, size_t n, const struct programs *pro
 		report_add(r, " (JSON has all)\n");
 	}
 	if (n && !breakdown_has_owners(c))
-		add_text(&t,
-			 "No owners are known: record PyTorch programs with --analysis=decompose "
-			 "to see modules, weights, gradients and labels.\n");
+		add_text(&t, "No owners are known: record with --analysis=decompose to see modules "
+			     "of PyTorch, weights, gradients and labels.\n");
 	if (c->blocks->unordered)
 		add_text(&t, "The rows were not in the order of time, so this is not exact.\n");
 	report_remarks(r, &t);
