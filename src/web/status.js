@@ -211,7 +211,7 @@ function topWords(t, fresh) {
 	const words = fresh.length ? topAbout(t, fresh) : [], s = t.slowest;
 	const rank = (r) => r.rank === null ? "process " + r.pid : "rank " + r.rank;
 	if (s)
-		words.push(["warn", "Rank " + s.rank + " is the slowest: " + (s.by === "steps" ?
+		words.push(["warn", "Rank " + s.rank + " is the slowest (process " + s.pid + "): " + (s.by === "steps" ?
 			"its steps take " + percent(100 * s.ratio) + " longer than those of the others" :
 			"the others wait " + percent(100 * s.ratio) + " of the time for it") +
 			(s.behind_ns ? ", " + nanoseconds(s.behind_ns) + " a step." : ".")]);
