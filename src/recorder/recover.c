@@ -236,6 +236,8 @@ static int restore_recording(struct state *s, const char *file, const struct con
 	bool whole = !atomic_load(&page->rows_lost) && !atomic_load(&page->unamended);
 	if (r == 0 && s->ended && !*torn && whole && atomic_load(&page->state) == SESSION_FINISHED)
 		return 1;
+	if (atomic_load(&page->state) == SESSION_COPIED)
+		return 1;
 	drain_check_alive(s->drain, false);
 	r = check_all_dead(s, err);
 	if (r < 0)

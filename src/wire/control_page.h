@@ -66,6 +66,7 @@ enum session_state {
 	SESSION_NEW = 0, /* made by a guest, not configured yet: record everything */
 	SESSION_LIVE = 1,
 	SESSION_FINISHED = 2, /* the recorder has left; a later event starts another */
+	SESSION_COPIED = 3, /* beside a copy of the recording alone: all as it was at that moment */
 };
 
 /* What guests are asked to write; anything not listed is always written. */

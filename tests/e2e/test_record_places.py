@@ -112,6 +112,25 @@ def test_frozen_by_a_signal(build, tmp_path, why):
             os.kill(int(pid), signal.SIGKILL)
 
 
+def test_a_copy_of_a_healthy_job(build, tmp_path):
+    """Nothing was lost up to that moment, and so it says; whatever becomes of the copy, and of the job."""
+    with Flight(build, tmp_path, simtrain(build, "--forever", "--step-ms", "5"), "--last", "5s") as f:
+        wait_until(lambda: len(f.steps(f.dir)) > 3, "steps")
+        sonde = lambda *words: subprocess.run(
+            [build / "bin/sonde", *words], capture_output=True, text=True, check=True, timeout=60)  # fmt: skip
+        copy = pathlib.Path(sonde("record", "--dump", str(f.job.pid)).stdout.strip())
+        moved = copy.rename(tmp_path / "moved")
+        for _ in range(2):
+            text = sonde("mem", "leaks", moved).stdout
+            assert "Incomplete" not in text and "unknown" not in text, text
+            assert "This copy was made while the job ran" in text
+            lost = json.loads(sonde("mem", "leaks", "--json", moved).stdout)["lost"]
+            assert lost["exact"] and not lost["events"]
+            assert "nothing to recover" in sonde("mem", "recover", moved).stdout
+            f.job.kill()
+            f.job.wait()
+
+
 def peak_kib(pid):
     status = pathlib.Path(f"/proc/{pid}/status").read_text()
     return int(status.split("VmHWM:")[1].split()[0])

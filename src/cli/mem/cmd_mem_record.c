@@ -32,7 +32,6 @@ static const struct args_section sections[] = {
 
 const struct command cmd_mem_record = {
 	.name = "mem record",
-	.tag = "msmemscope",
 	.spec = {.name = "sonde mem record",
 		 .summary = "run a program and record its memory, without dumps",
 		 .description =

@@ -17,7 +17,6 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/text/printable.h"
 #include "cli/command.h"
 #include "cli/mem/compare_run.h"
 #include "cli/mem/msmemscope.h"
@@ -85,8 +84,16 @@ static void security_notices(struct job *j)
 			path);
 }
 
+/* Before what is said without command_fail(). */
+static const char *lead(const struct job *j)
+{
+	return j->cmd->tag ? TAG : "sonde mem record: ";
+}
+
 static void announce_recording(struct job *j)
 {
+	const char *info = j->cmd->tag ? TAG "Info: " : lead(j);
+
 	static const char *const events[] = {"alloc", "free", "launch", "access"};
 	const struct mem_config *c = &j->options.config;
 	struct buf what = {0};
@@ -104,62 +111,28 @@ static void announce_recording(struct job *j)
 	if (c->mode == MEM_DEFERRED)
 		buf_add_str(&what, ", from the moment the job asks for it");
 	if (c->format == MEM_NONE)
-		fprintf(stderr, TAG "Info: recording %s\n", buf_str(&what));
+		fprintf(stderr, "%srecording %s\n", info, buf_str(&what));
 	else
-		fprintf(stderr, TAG "Info: recording %s, as %s\n", buf_str(&what),
+		fprintf(stderr, "%srecording %s, as %s\n", info, buf_str(&what),
 			mem_format_name(c->format));
-	fprintf(stderr, TAG "Info: into %s (look at it with: sonde mem show)\n", buf_str(&j->dir));
+	fprintf(stderr, "%sinto %s (look at it with: sonde mem show)\n", info, buf_str(&j->dir));
 	buf_release(&what);
 }
 
-static int not_recorded(const struct err *why)
+static int not_recorded(const struct job *j, const struct err *why)
 {
+	command_fail(j->cmd, why, EXIT_FAILED);
 	fprintf(stderr,
-		TAG "Error: %s\n" TAG
-		    "The program was not run, as it could not be recorded. Choose "
-		    "another place with --output-path=DIR, or run it without msmemscope.\n",
-		why->text);
+		"%sThe program was not run, as it could not be recorded. Choose another place with "
+		"--output-path=DIR, or run it without %s.\n",
+		lead(j), j->cmd->spec.name);
 	return EXIT_FAILED;
 }
 
-static int cannot_run(const char *name, int code)
+static int cannot_run(const struct job *j, const char *name, int code)
 {
-	fprintf(stderr, "msmemscope: cannot run '%s': %s\n", name, strerror(-code));
+	fprintf(stderr, "%s: cannot run '%s': %s\n", j->cmd->spec.name, name, strerror(-code));
 	return code == -ENOENT ? EXIT_NOT_FOUND : EXIT_NOT_EXECUTABLE;
-}
-
-static bool is_printable(const char *word, size_t len)
-{
-	struct buf shown = {0};
-
-	text_add_printable(&shown, word, len);
-	bool same = shown.len == len && !memcmp(shown.data, word, len);
-	buf_release(&shown);
-	return same;
-}
-
-/* The job's command for messages that say how to record it otherwise. What cannot be shown, or is
- * too long, is left out. */
-static void keep_command(struct job *j)
-{
-	static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
-				    "./_-=:,+@%";
-	struct buf text = {0};
-
-	for (char **word = j->args.words; *word; word++) {
-		size_t len = strlen(*word);
-		bool bare = len && strspn(*word, plain) == len;
-		bool shown = bare || (!strchr(*word, '\'') && is_printable(*word, len));
-
-		if (!shown || text.len + len + 8 > MEM_COMMAND_BYTES) {
-			buf_add_str(&text, text.len ? " …" : "…");
-			break;
-		}
-		buf_addf(&text, "%s%s%s%s", text.len ? " " : "", bare ? "" : "'", *word,
-			 bare ? "" : "'");
-	}
-	snprintf(j->options.config.command, MEM_COMMAND_BYTES, "%s", buf_str(&text));
-	buf_release(&text);
 }
 
 /* A program in which nothing can be recorded: better said now than at the end of a long job. */
@@ -170,7 +143,9 @@ static void warn_of_program(struct job *j)
 	j->options.config.program = kind;
 	j->options.config.machine =
 		launch_inspect_machine("/dev", getenv("LD_LIBRARY_PATH"), "/etc/ld.so.cache");
-	keep_command(j);
+	mem_config_keep_command(&j->options.config, j->args.words);
+	j->options.config.tool =
+		j->cmd == &cmd_mem_record ? MEM_TOOL_MEM_RECORD : MEM_TOOL_MSMEMSCOPE;
 	if (kind == MEM_PROGRAM_STATIC)
 		args_notice(&j->args,
 			    "Warn: %s is statically linked: it cannot be recorded, only programs "
@@ -194,7 +169,7 @@ static int run_program(struct job *j)
 	int r = launch_find_program(argv[0], &j->program, &err);
 	if (r < 0) {
 		command_notices(j->cmd, &j->args);
-		return cannot_run(argv[0], r);
+		return cannot_run(j, argv[0], r);
 	}
 	warn_of_program(j);
 	r = launch_lib_dir(&lib_dir, &err);
@@ -208,7 +183,7 @@ static int run_program(struct job *j)
 		r = launch_set_environment(buf_str(&j->dir), buf_str(&j->preload), &err);
 	if (r < 0) {
 		command_notices(j->cmd, &j->args);
-		return not_recorded(&err);
+		return not_recorded(j, &err);
 	}
 	log_notices(j);
 	if (terminal) {
@@ -217,7 +192,7 @@ static int run_program(struct job *j)
 		announce_recording(j);
 	}
 	execvp(argv[0], argv);
-	return cannot_run(argv[0], -errno);
+	return cannot_run(j, argv[0], -errno);
 }
 
 static int run_compare(struct job *j)

@@ -89,6 +89,8 @@ static int run_program(struct launch *l)
 
 	if (r == 0)
 		l->o.mem.config.program = launch_program_kind(buf_str(&found));
+	l->o.mem.config.tool = MEM_TOOL_RECORD;
+	mem_config_keep_command(&l->o.mem.config, argv);
 	buf_release(&found);
 	command_notices(l->cmd, &l->args);
 	if (r < 0)

@@ -269,6 +269,7 @@ static bool note_session(const char *file, const struct input_sink *sink, bool w
 	if (session_read(dir, &page, NULL) == 0) {
 		unsigned long long n = page.unrecorded;
 		bool live = page.state == SESSION_LIVE && session_is_live(dir, &page);
+		bool copied = page.state == SESSION_COPIED;
 		if (n)
 			input_note(sink,
 				   "%llu process%s could not be recorded at all: there was no room "
@@ -284,6 +285,10 @@ static bool note_session(const char *file, const struct input_sink *sink, bool w
 			input_note(sink,
 				   "The job is still running: this is what there is so far, and "
 				   "the end of a process means now.");
+		else if (copied)
+			input_note(sink,
+				   "This copy was made while the job ran: the end of a process "
+				   "means that moment.");
 		else if (page.state == SESSION_LIVE)
 			input_note(sink, "The recorder was killed before it was done. `sonde mem "
 					 "recover` brings back what is left in the buffers.");
@@ -291,7 +296,8 @@ static bool note_session(const char *file, const struct input_sink *sink, bool w
 			input_note(sink, "The recorder could not write the end of the recording. "
 					 "`sonde mem recover` brings back what is left in the "
 					 "buffers, and counts the rest.");
-		known = !n && !page.sealed_out && (live || (whole && page.state != SESSION_LIVE));
+		known = !n && !page.sealed_out &&
+			(live || copied || (whole && page.state != SESSION_LIVE));
 	} else if (!whole) {
 		input_note(sink, "The recording has no end, and the file `session` that belongs to "
 				 "it cannot be read: it was copied while it was written, or its "

@@ -26,6 +26,10 @@ void mem_asked_add(struct mem_asked *a, const struct mem_config *cfg, bool own)
 	a->deferred |= cfg->mode == MEM_DEFERRED;
 	a->devices |= cfg->npu_all;
 	a->slots |= cfg->npu_slots;
+	if (!own)
+		a->alone = !cfg->tool && !cfg->command[0] && cfg->mode == MEM_DEFERRED;
+	if (cfg->tool)
+		a->tool = cfg->tool;
 	if (cfg->program)
 		a->program = cfg->program;
 	if (cfg->machine.cuda)
@@ -101,7 +105,13 @@ void mem_asked_gpu(struct mem_asked *a, const struct rec_gpu *r)
 
 static void add_command(const struct mem_asked *a, const char *options, struct buf *out)
 {
-	buf_addf(out, "msmemscope %s-- %s", options, a->command[0] ? a->command : "PROGRAM …");
+	static const char *const tools[] = {[MEM_TOOL_NONE] = "msmemscope",
+					    [MEM_TOOL_MSMEMSCOPE] = "msmemscope",
+					    [MEM_TOOL_MEM_RECORD] = "sonde mem record",
+					    [MEM_TOOL_RECORD] = "sonde record"};
+
+	buf_addf(out, "%s %s-- %s", tools[a->tool], options,
+		 a->command[0] ? a->command : "PROGRAM …");
 }
 
 /* What an error of cuInit() means to the people who run the machine; NULL: it says nothing. */
@@ -228,7 +238,10 @@ static void describe_no_device(const struct mem_asked *a, struct buf *out)
 	}
 	buf_add_str(out, "Record the memory of the CPU with: ");
 	add_command(a, "--device=npu,cpu ", out);
-	buf_add_str(out, " (in Python: msmemscope.config(device=\"cpu\"), see docs/python.md).");
+	buf_add_str(out, a->tool == MEM_TOOL_RECORD
+				 ? " (see docs/record.md)."
+				 : " (in Python: msmemscope.config(device=\"cpu\"), see "
+				   "docs/python.md).");
 }
 
 void mem_asked_why_empty(const struct mem_asked *a, struct buf *out)
@@ -247,12 +260,19 @@ void mem_asked_why_empty(const struct mem_asked *a, struct buf *out)
 				 "recording begins when it calls sonde_start(), in Python "
 				 "msmemscope.start().");
 	else if (!a->memory)
-		buf_add_str(out, "Allocations and frees were not asked for (--events).");
+		buf_addf(out, "Allocations and frees were not asked for (%s).",
+			 a->tool == MEM_TOOL_RECORD ? "--only" : "--events");
 	else if (a->steps)
 		buf_add_str(out, "Only some steps were asked for (--steps), and nothing happened "
 				 "in them: the job has to announce its steps, see docs/mem.md.");
 	else if (!describe_of_gpu(a, out) && !a->host)
 		describe_no_device(a, out);
+	else if (a->host && a->alone)
+		buf_add_str(out,
+			    "The program was started without msmemscope in front of it: then "
+			    "nothing of host memory is recorded but torch's tensors, and there "
+			    "were none. Start it with: msmemscope --collect-mode=deferred "
+			    "--device=cpu -- python …");
 	else if (a->host)
 		buf_add_str(out, "No process allocated memory where it can be seen: a statically "
 				 "linked program cannot be recorded, nor one with an allocator of "

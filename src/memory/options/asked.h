@@ -23,9 +23,11 @@ struct mem_asked {
 	bool db; /* as a database */
 	bool steps; /* only some */
 	bool deferred; /* from the moment the job asks for it */
+	bool alone; /* no command of ours was in front of the program */
 	bool devices; /* every NPU and GPU */
 	uint32_t slots; /* else those */
 	enum mem_program program;
+	enum mem_tool tool;
 	char command[MEM_COMMAND_BYTES];
 	struct mem_machine machine;
 	struct mem_gpu {

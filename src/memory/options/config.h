@@ -63,6 +63,9 @@ enum mem_mode { MEM_IMMEDIATE = 0, MEM_DEFERRED = 1 };
 /* The program that was launched; where nothing can be preloaded, nothing is recorded. */
 enum mem_program { MEM_PROGRAM_ANY = 0, MEM_PROGRAM_STATIC = 1, MEM_PROGRAM_PRIVILEGED = 2 };
 
+/* Who started the job; NONE: nobody, it began by itself (or a version that did not say it). */
+enum mem_tool { MEM_TOOL_NONE, MEM_TOOL_MSMEMSCOPE, MEM_TOOL_MEM_RECORD, MEM_TOOL_RECORD };
+
 /* What the launcher saw of the machine, or of the container: why nothing was recorded. */
 enum mem_driver { MEM_DRIVER_UNKNOWN = 0, MEM_DRIVER_FOUND = 1, MEM_DRIVER_MISSING = 2 };
 struct mem_machine {
@@ -108,6 +111,7 @@ struct mem_config {
 	char inputs[2][MEM_PATH_BYTES]; /* absolute; empty without compare */
 	enum row_compat compat;
 	enum mem_program program;
+	enum mem_tool tool;
 	char command[MEM_COMMAND_BYTES]; /* of the job, as in a shell; empty: not known */
 	struct mem_machine machine;
 	uint32_t buffer_mb; /* ring memory of one process */
@@ -121,6 +125,10 @@ int mem_config_init(struct mem_config *c, struct err *err);
 /* python_objects brings cpu. Widens both masks: alloc and free go together and access needs them; then `events` alone by what
  * the analyses need. */
 void mem_config_link(struct mem_config *c);
+
+/* The job's command, for messages that say how to record it otherwise. What cannot be shown, or is
+ * too long, is left out. */
+void mem_config_keep_command(struct mem_config *c, char *const argv[]);
 
 struct control_page;
 /* Copies what guests need to know to the control page (wire/control_page.h). */

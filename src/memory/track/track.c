@@ -185,6 +185,8 @@ static void track_record(void *arg, uint32_t number, uint32_t tid, const struct 
 	struct track *t = arg;
 	struct proc *p = proc_of(t, number);
 
+	if (r->time_ns > t->heard_ns)
+		t->heard_ns = r->time_ns;
 	if (number == PROC_NONE)
 		return; /* stacks and counters */
 	if (r->time_ns > t->newest_ns)
@@ -389,8 +391,9 @@ bool track_cut(const struct track *t, struct track_cut *out)
 {
 	uint64_t epoch_ns = (uint64_t)t->wall_minus_mono_ns;
 
-	*out = (struct track_cut){t->cut, t->newest_ns + epoch_ns, t->last_step};
-	out->cut.from_ns += epoch_ns;
+	*out = (struct track_cut){t->cut, t->heard_ns + epoch_ns, t->last_step};
+	if (out->cut.from_ns)
+		out->cut.from_ns += epoch_ns;
 	out->cut.until_ns += epoch_ns;
 	return t->was_cut;
 }

@@ -191,7 +191,8 @@ struct track {
 	struct proc **procs;
 	size_t nprocs, cap_procs;
 	struct hmap introduced; /* numbers of processes, of those that have ended, too */
-	uint64_t newest_ns; /* of all records so far */
+	uint64_t newest_ns; /* of all records of processes so far */
+	uint64_t heard_ns; /* of samples and counters, too */
 	bool ended; /* nothing came after the end of its recorder */
 	bool whole; /* see track_is_whole() */
 	struct damage damage;

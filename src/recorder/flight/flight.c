@@ -4,8 +4,9 @@
  * want to see is copied before it is dropped: when memory runs out, when a process is killed by a signal,
  * when nothing moves any more, and whenever somebody asks (control_page.h, freeze_asked; SIGUSR1).
  *
- * A copy is <recording>/frozen_<n>_<why>/events.sonde, a recording like others. A copy of the
- * recorder makes it, so that the recorder goes on; the file has its name when it is whole.
+ * A copy is <recording>/frozen_<n>_<why>/events.sonde, a recording like others, and beside it what
+ * the control page said at that moment. A copy of the recorder makes it, so that the recorder goes
+ * on; the file has its name when it is whole.
  */
 #define LOG_AREA "recorder"
 #include "base/clock.h"
@@ -173,16 +174,37 @@ static bool copy_bytes(int from, int to, uint64_t bytes)
 	return true;
 }
 
-/* In the copy of the recorder. */
-static bool make_copy(const struct flight *f, const char *dir)
+/* So that a reader knows what was lost until then, and that the job went on. */
+static bool copy_page(const struct flight *f, const char *dir)
+{
+	char *path = xasprintf("%s/" SESSION_FILE, dir);
+	struct control_page page;
+	static char bytes[SESSION_BYTES];
+	int fd = fs_open(path, O_WRONLY | O_CREAT | O_EXCL, 0600, NULL);
+
+	memcpy(&page, f->page, sizeof(page));
+	page.state = SESSION_COPIED;
+	page.recorder_pid = 0;
+	page.ring_dir[0] = '\0'; /* those are no buffers of the copy */
+	memcpy(bytes, &page, sizeof(page));
+	bool good = fd >= 0 && write(fd, bytes, sizeof(bytes)) == (ssize_t)sizeof(bytes);
+	if (fd >= 0)
+		close(fd);
+	if (fd >= 0 && !good)
+		(void)fs_unlink(path, NULL);
+	free(path);
+	return good;
+}
+
+/* In the copy of the recorder: `bytes` of the recording, which are whole frames. */
+static bool make_copy(const struct flight *f, const char *dir, uint64_t bytes)
 {
 	char *from = xasprintf("%s/" SESSION_RECORDING, f->dir);
 	char *to = xasprintf("%s/" SESSION_RECORDING, dir), *part = xasprintf("%s.part", to);
 	int in = fs_open(from, O_RDONLY, 0, NULL);
 	int out = in < 0 ? -1 : fs_open(part, O_WRONLY | O_CREAT | O_EXCL, 0600, NULL);
-	struct stat st;
 
-	bool good = out >= 0 && fstat(in, &st) == 0 && copy_bytes(in, out, (uint64_t)st.st_size) &&
+	bool good = out >= 0 && copy_bytes(in, out, bytes) && copy_page(f, dir) &&
 		    fs_rename(part, to, NULL) == 0;
 	if (!good && out >= 0)
 		(void)fs_unlink(part, NULL);
@@ -218,9 +240,21 @@ static char *make_dir(struct flight *f, struct err *err)
 	return NULL;
 }
 
+/* While nobody writes to it. */
+static uint64_t recording_size(const struct flight *f)
+{
+	char *path = xasprintf("%s/" SESSION_RECORDING, f->dir);
+	struct stat st;
+	bool known = stat(path, &st) == 0;
+
+	free(path);
+	return known ? (uint64_t)st.st_size : 0;
+}
+
 static void begin_copy(struct flight *f)
 {
 	struct err err = {0};
+	uint64_t bytes = recording_size(f);
 
 	f->making = f->wanted;
 	f->wanted = REASON_NONE;
@@ -233,7 +267,7 @@ static void begin_copy(struct flight *f)
 	}
 	pid_t pid = fork_copy();
 	if (pid == 0)
-		_exit(!make_copy(f, dir));
+		_exit(!make_copy(f, dir, bytes));
 	if (pid < 0) {
 		(void)fs_rmdir(dir, NULL);
 		fail_copy(f, dir, "");

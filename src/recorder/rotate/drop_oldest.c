@@ -12,6 +12,7 @@
 #include "base/fs.h"
 #include "base/mem.h"
 #include "recorder/recording.h"
+#include "wire/record_samples.h"
 #include "wire/ring.h"
 
 #include <errno.h>
@@ -75,12 +76,18 @@ static void on_cut(void *arg, const struct frame_cut *c)
 	PASS_ON(f, cut, c);
 }
 
+/* Of a job whose processes have not joined the recording, samples and counters say when it began. */
+static void begin_at(struct dropping *f, uint64_t time_ns)
+{
+	if (time_ns && (!f->cut.from_ns || time_ns < f->cut.from_ns))
+		f->cut.from_ns = time_ns;
+}
+
 static void on_proc(void *arg, const struct frame_proc *p)
 {
 	struct dropping *f = arg;
 
-	if (!f->cut.from_ns || p->time_ns < f->cut.from_ns)
-		f->cut.from_ns = p->time_ns;
+	begin_at(f, p->time_ns);
 	if (!omap_get(&f->procs, p->proc)) {
 		struct dropped_proc *mine = xcalloc(1, sizeof(*mine));
 		mine->info = *p;
@@ -158,6 +165,8 @@ static void on_record(void *arg, uint32_t proc, uint32_t tid, const struct rec *
 		keep_record(f, proc, tid, r);
 		return;
 	}
+	if (proc == PROC_NONE)
+		begin_at(f, r->time_ns);
 	if (r->time_ns > f->cut.until_ns)
 		f->cut.until_ns = r->time_ns;
 	PASS_ON(f, record, proc, tid, r);

@@ -410,6 +410,39 @@ TEST(drop_oldest, by_time)
 	free(once);
 }
 
+/* Of a job that is only looked at from outside, samples say when it began and how far it reaches. */
+TEST(drop_oldest, times_of_samples_alone)
+{
+	char *path = xstrdup(tmpfile_path("whole.sonde"));
+	char *once = xstrdup(tmpfile_path("once.sonde"));
+	struct recording_writer *w;
+	struct reading rest;
+
+	CHECK_INT(recording_create(&w, path, NULL), 0);
+	CHECK_INT(recording_append(w, FRAME_SESSION, CONFIG, sizeof(CONFIG) - 1, NULL), 0);
+	for (uint64_t i = 0; i < 10; i++) {
+		struct buf batch = {0}, recs = {0};
+		RECORD(&recs, REC_SAMPLE, rec_sample, (100 + i) * SECOND, .pid = 7, .tid = 7);
+		add_run(&batch, PROC_NONE, 0, &recs);
+		CHECK_INT(recording_append(w, FRAME_BATCH, batch.data, batch.len, NULL), 0);
+		buf_release(&recs);
+		buf_release(&batch);
+	}
+	recording_close(w);
+	drop(path, once, 0, 106 * SECOND);
+	struct track *t = track_new(&(struct track_sink){0});
+	bool torn;
+	CHECK_INT(track_file(t, once, &torn, NULL), 0);
+	CHECK(track_cut(t, &rest.cut));
+	CHECK_INT(rest.cut.cut.until_ns - rest.cut.cut.from_ns, 5 * SECOND);
+	CHECK_INT(rest.cut.newest_ns - rest.cut.cut.until_ns, 4 * SECOND);
+	track_free(t);
+	fs_unlink(path, NULL);
+	fs_unlink(once, NULL);
+	free(path);
+	free(once);
+}
+
 /* Nothing is written to a file that somebody else has put there. */
 TEST(drop_oldest, new_file_is_new)
 {

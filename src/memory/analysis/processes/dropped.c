@@ -73,8 +73,10 @@ void dropped_text(const struct dropped *d, struct buf *out)
 		describe_steps(c->first_step ? c->first_step : 1, c->last_step, out);
 		add_text(out, " ({}) {} dropped to keep ", DURATION(ns),
 			 TEXT(c->last_step == c->first_step ? "was" : "were"));
-	} else {
+	} else if (c->from_ns) {
 		add_text(out, "The first {} were dropped to keep ", DURATION(ns));
+	} else {
+		add_text(out, "The oldest part was dropped to keep ");
 	}
 	if (c->limit_bytes)
 		add_text(out, "the recording below {}.", BYTES(c->limit_bytes));
@@ -121,7 +123,7 @@ json_t *dropped_json(const struct dropped *d)
 	put_known(o, "limit_bytes", c->limit_bytes != 0, c->limit_bytes);
 	put_number(o, "recording_bytes", d->recording_bytes);
 	put_number(o, "times", c->cuts);
-	put_number(o, "from_ns", c->from_ns);
+	put_known(o, "from_ns", c->from_ns != 0, c->from_ns);
 	put_number(o, "until_ns", c->until_ns);
 	put_known(o, "first_step", c->last_step != 0, c->first_step);
 	put_known(o, "last_step", c->last_step != 0, c->last_step);

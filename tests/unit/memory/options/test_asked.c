@@ -151,3 +151,41 @@ TEST(mem_asked, a_driver_that_nobody_saw_in_use)
 	CHECK(strstr(buf_str(&out), "initialised H200 and got no memory there") != NULL);
 	buf_release(&out);
 }
+
+/* Somebody's program that began by itself, without a command of ours in front. */
+TEST(mem_asked, says_that_nothing_stood_in_front)
+{
+	struct mem_config cfg = {.mode = MEM_DEFERRED, .npu_all = true, .dump_events = MEM_ALLOC};
+	struct mem_config own = {.cpu = true, .dump_events = MEM_ALLOC};
+	struct mem_asked a = {0};
+	struct buf out = {0};
+
+	mem_asked_add(&a, &cfg, false);
+	mem_asked_add(&a, &own, true);
+	mem_asked_why_empty(&a, &out);
+	CHECK(strstr(buf_str(&out), "started without msmemscope in front"));
+	CHECK(!strstr(buf_str(&out), "statically linked"));
+	buf_clear(&out);
+	a = (struct mem_asked){0};
+	cfg.tool = MEM_TOOL_MSMEMSCOPE;
+	mem_asked_add(&a, &cfg, false);
+	mem_asked_add(&a, &own, true);
+	mem_asked_why_empty(&a, &out);
+	CHECK(strstr(buf_str(&out), "statically linked"));
+	buf_release(&out);
+}
+
+/* Whoever used one command is not told to use another. */
+TEST(mem_asked, names_the_command_that_was_used)
+{
+	struct mem_config cfg = of_machine(MEM_DRIVER_MISSING, 0, 0);
+	struct mem_asked a = {0};
+	struct buf out = {0};
+
+	cfg.tool = MEM_TOOL_RECORD;
+	mem_asked_add(&a, &cfg, false);
+	mem_asked_why_empty(&a, &out);
+	CHECK(strstr(buf_str(&out), ": sonde record --device=npu,cpu -- python train.py"));
+	CHECK(!strstr(buf_str(&out), "msmemscope"));
+	buf_release(&out);
+}
