@@ -220,6 +220,19 @@ def test_the_last_words_for_programs(build, tmp_path):
     assert not quiet.said and got["events"] > 0 and "activities" not in got
 
 
+@pytest.mark.parametrize("options, more", [([], []), (["--device=cpu"], ["mem leaks", "mem peak"])])
+def test_only_commands_that_answer(build, tmp_path, options, more):
+    """Of a program without a device: what is recommended answers, and text and JSON recommend the same."""
+    got = Recorded(build, tmp_path, [sys.executable, "-c", "import time; time.sleep(0.5)"], *options)
+    wanted = json.loads((got.dir / "answer.json").read_text())["next"]
+    assert wanted == [f"sonde {name} {got.dir}" for name in ["report", "timeline", *more]]
+    others = ", ".join(command.removesuffix(f" {got.dir}") for command in wanted[1:])
+    assert f"to see it as a page: {wanted[0]}\n" in got.said
+    assert f"other commands for this directory: {others}\n" in got.said
+    for command in wanted[2:]:
+        assert "There is nothing to look at" not in got.ask(*command.split()[1:])
+
+
 def steps_of(got):
     """The first and the last step of which kernels were recorded from its beginning to its end; 0, 0: none."""
     found = re.match(r"Steps? (\d+)(?: to (\d+))? of 1 rank", got.ask("activity", "summary", got.dir))

@@ -42,6 +42,7 @@ struct state {
 	struct buf *batch; /* while a round lasts */
 	uint64_t lost_counters;
 	bool begun;
+	bool memory, kernels; /* there are some, so that commands can answer about them */
 	bool said, said_running; /* the last words, while processes went on */
 };
 
@@ -94,12 +95,22 @@ static void close_sampler(void *state)
 
 /* --- what the job does --- */
 
+static bool is_device_work(const struct rec *r)
+{
+	const struct rec_activity *a = (const struct rec_activity *)r;
+
+	return r->type == REC_ACTIVITY && a->place == ACTIVITY_ON_DEVICE &&
+	       a->kind != ACTIVITY_MARKER && a->kind != ACTIVITY_MEMORY;
+}
+
 static void on_record(void *arg, uint32_t proc, uint32_t tid, const struct rec *r)
 {
 	struct state *s = arg;
 
 	(void)tid;
 	(void)step_count_record(&s->count, proc, r);
+	s->memory |= r->type == REC_ALLOC;
+	s->kernels |= is_device_work(r);
 }
 
 static bool is_in_steps(const struct state *s)
@@ -272,38 +283,52 @@ static uint64_t add_stacks(const struct state *s, struct buf *text)
 	return got.samples;
 }
 
-/* Of questions, those that the recording may answer. */
-static void add_advice(const struct state *s, bool events, struct buf *text)
-{
-	bool memory = events && atomic_load(&s->page->want) & WANT_ALLOC;
-	bool kernels = events && s->page->record.kinds;
+#define MOST_COMMANDS 6
 
-	buf_addf(text, "sonde record: to see it as a page: sonde report %s\n", s->dir);
-	buf_addf(text, "sonde record: other commands for this directory: sonde timeline%s%s\n",
-		 memory ? ", sonde mem leaks, sonde mem peak" : "",
-		 kernels ? ", sonde activity summary, sonde timeline --explain" : "");
+/* Commands that this recording can answer; the first shows it as a page. Returns how many. */
+static size_t list_commands(const struct state *s, const char *out[MOST_COMMANDS])
+{
+	size_t n = 0;
+
+	out[n++] = "sonde report";
+	out[n++] = "sonde timeline";
+	if (s->memory) {
+		out[n++] = "sonde mem leaks";
+		out[n++] = "sonde mem peak";
+	}
+	if (s->kernels) {
+		out[n++] = "sonde activity summary";
+		out[n++] = "sonde timeline --explain";
+	}
+	return n;
+}
+
+static void add_advice(const struct state *s, struct buf *text)
+{
+	const char *commands[MOST_COMMANDS];
+	size_t n = list_commands(s, commands);
+
+	buf_addf(text, "sonde record: to see it as a page: %s %s\n", commands[0], s->dir);
+	buf_add_str(text, "sonde record: other commands for this directory: ");
+	for (size_t i = 1; i < n; i++)
+		buf_addf(text, "%s%s", i > 1 ? ", " : "", commands[i]);
+	buf_add_char(text, '\n');
 }
 
 /* The same for programs; "next": commands, of which each is one. */
 static void answer_samples(const struct state *s)
 {
-	bool memory = atomic_load(&s->page->want) & WANT_ALLOC, kernels = s->page->record.kinds;
-	const char *const next[] = {"sonde report",
-				    "sonde timeline",
-				    memory ? "sonde mem leaks" : NULL,
-				    memory ? "sonde mem peak" : NULL,
-				    kernels ? "sonde activity summary" : NULL,
-				    kernels ? "sonde timeline --explain" : NULL};
+	const char *commands[MOST_COMMANDS];
+	size_t n = list_commands(s, commands);
 	struct sampling_result got = {0};
 	json_t *list = json_array(), *o = json_object();
 
 	if (s->sampling)
 		sampling_result(s->sampling, &got);
-	for (size_t i = 0; i < sizeof(next) / sizeof(next[0]); i++) {
-		char *command = next[i] ? xasprintf("%s %s", next[i], s->dir) : NULL;
+	for (size_t i = 0; i < n; i++) {
+		char *command = xasprintf("%s %s", commands[i], s->dir);
 
-		if (command)
-			json_array_append_new(list, text_value(command, strlen(command)));
+		json_array_append_new(list, text_value(command, strlen(command)));
 		free(command);
 	}
 	put_number(o, "stack_samples", got.samples);
@@ -325,7 +350,7 @@ static void report_samples(void *state, const struct consumer_report *now)
 	s->said_running = now->running;
 	uint64_t samples = add_stacks(s, &text);
 	if (now->events || samples || now->running)
-		add_advice(s, now->events, &text);
+		add_advice(s, &text);
 	else if (s->counters)
 		buf_addf(&text,
 			 "sonde record: nothing but counters (processors, memory) is in the "
