@@ -333,6 +333,8 @@ int command_print(const struct command *cmd, struct buf *text)
 
 	if (fwrite(text->data, 1, text->len, stdout) == text->len && fflush(stdout) == 0)
 		return EXIT_DONE;
+	if (errno == EPIPE)
+		return EXIT_FAILED; /* the reader has closed the pipe on purpose */
 	err_sys(&err, -errno, "cannot write the output");
 	return command_fail(cmd, &err, EXIT_FAILED);
 }

@@ -14,6 +14,7 @@
 #include "base/mem.h"
 #include "base/text/text.h"
 #include "formats/json_value.h"
+#include "memory/input/recording_path.h"
 #include "recorder/session.h"
 #include "report/activities.h"
 #include "report/html.h"
@@ -217,7 +218,7 @@ int page_add(struct page *r, const char *path, struct err *err)
 	struct stat st;
 
 	if (stat(path, &st) < 0)
-		return err_sys(err, -errno, "cannot open '%s'", path);
+		return recording_not_found(path, errno, err);
 	add_title(r, path);
 	if (S_ISDIR(st.st_mode))
 		return add_directory(r, path, err);

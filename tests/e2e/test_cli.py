@@ -174,11 +174,27 @@ def test_mistakes_are_explained(cli, words, said):
     assert said in r.stderr
 
 
-@pytest.mark.parametrize("sub", ["show", "export", "recover"])
-def test_missing_recording(cli, sub):
-    r = cli("sonde", "mem", sub, "nowhere")
+@pytest.mark.parametrize("name", ["mem show", "mem leaks", "mem export", "mem recover", "report"])
+def test_missing_recording(cli, name):
+    r = cli("sonde", *name.split(), "nowhere")
     assert (r.returncode, r.stdout) == (1, "")
-    assert r.stderr == f"sonde mem {sub}: cannot find 'nowhere': No such file or directory\n"
+    missing = "cannot find 'nowhere': No such file or directory; to make a recording: sonde record -- PROGRAM"
+    assert r.stderr == f"sonde {name}: {missing}\n"
+
+
+@pytest.mark.parametrize("words", [["mem", "record", "--device=gpux", "--", "true"], ["mem", "record", "--", "nosuch"]])
+def test_messages_are_in_the_name_of_the_command(cli, words):
+    r = cli("sonde", *words)
+    assert r.returncode and r.stderr.startswith("sonde mem record: ") and "msmemscope" not in r.stderr
+
+
+def test_a_reader_that_has_enough(build):
+    """As head: it closes the pipe, and that is nothing to talk about."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "wb") as pipe:
+        r = subprocess.run([build / "bin/sonde", "snap", "-p", str(os.getpid())], stdout=pipe, stderr=subprocess.PIPE)
+    assert b"Broken pipe" not in r.stderr and b"cannot write" not in r.stderr, r.stderr
 
 
 def session_page(root_pid, recorder_pid):

@@ -233,6 +233,14 @@ def test_only_commands_that_answer(build, tmp_path, options, more):
         assert "There is nothing to look at" not in got.ask(*command.split()[1:])
 
 
+def test_hangs_need_steps(build, tmp_path):
+    """A flight recorder says if it could not have noticed one."""
+    for steps, heard in (("1", False), ("4", True)):
+        got = Recorded(build, tmp_path, simtrain(build, "--steps", steps), "--last", "5s", out=f"steps{steps}")
+        assert ("a hang would not have been noticed" in got.said) != heard
+        assert json.loads((got.dir / "answer.json").read_text())["hangs_recognised"] == heard
+
+
 def steps_of(got):
     """The first and the last step of which kernels were recorded from its beginning to its end; 0, 0: none."""
     found = re.match(r"Steps? (\d+)(?: to (\d+))? of 1 rank", got.ask("activity", "summary", got.dir))

@@ -65,13 +65,24 @@ static char *newest_in(const char *dir)
 	return found;
 }
 
+int recording_not_found(const char *path, int error, struct err *err)
+{
+	if (error != ENOENT)
+		return err_sys(err, -error, "cannot find '%s'", path);
+	return err_set(
+		err, -ENOENT,
+		"cannot find '%s': No such file or directory; to make a recording: sonde record "
+		"-- PROGRAM",
+		path);
+}
+
 int recording_resolve(const char *path, struct buf *out, struct err *err)
 {
 	char *inner = NULL;
 	struct stat st;
 
 	if (stat(path, &st) < 0)
-		return err_sys(err, -errno, "cannot find '%s'", path);
+		return recording_not_found(path, errno, err);
 	if (S_ISDIR(st.st_mode) && !has_file(path, SESSION_FILE) &&
 	    !has_file(path, SESSION_RECORDING))
 		inner = newest_in(path);

@@ -35,7 +35,6 @@
 #define PIECE (8u << 20)
 #define MOST_NAMES 1000 /* that are tried for a copy */
 #define SETTLE_NS 1200000000ull /* sources are flushed every second */
-#define WORTH_STEPS 2 /* before that a job that does nothing prepares itself */
 
 enum reason { REASON_NONE, REASON_ASKED, REASON_OOM, REASON_CRASH, REASON_HANG };
 
@@ -123,7 +122,7 @@ static void on_record(void *arg, uint32_t proc, uint32_t tid, const struct rec *
 /* Has nothing moved for so long? */
 static bool is_still(const struct flight *f, uint64_t now_ns, uint64_t ns)
 {
-	return f->page->record.hang_s && f->count.step > WORTH_STEPS && f->moved_ns &&
+	return f->page->record.hang_s && f->count.step > STEPS_OF_A_JOB && f->moved_ns &&
 	       now_ns > f->moved_ns + ns;
 }
 

@@ -12,6 +12,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#define STEPS_OF_A_JOB 2 /* before the next one a job that does nothing prepares itself */
+
 /* Zero-initialise and release. */
 struct step_count {
 	uint64_t step; /* that is running, counted from 1; 0: none has been reported */

@@ -283,6 +283,12 @@ static uint64_t add_stacks(const struct state *s, struct buf *text)
 	return got.samples;
 }
 
+/* A flight recorder takes it for a hang if steps end (flight.c). */
+static bool looks_for_hangs(const struct state *s)
+{
+	return s->page->record.hang_s && s->count.step > STEPS_OF_A_JOB;
+}
+
 #define MOST_COMMANDS 6
 
 /* Commands that this recording can answer; the first shows it as a page. Returns how many. */
@@ -335,6 +341,8 @@ static void answer_samples(const struct state *s)
 	put_number(o, "sampled_processes", got.processes);
 	put_number(o, "unreadable_processes", got.refused);
 	put_number(o, "lost_stack_samples", got.dropped);
+	if (s->page->record.hang_s)
+		put_bool(o, "hangs_recognised", looks_for_hangs(s));
 	json_object_set_new(o, "next", list);
 	session_answer(s->dir, o);
 }
@@ -349,6 +357,10 @@ static void report_samples(void *state, const struct consumer_report *now)
 	s->said = true;
 	s->said_running = now->running;
 	uint64_t samples = add_stacks(s, &text);
+	if (s->page->record.hang_s && !looks_for_hangs(s))
+		buf_add_str(&text, "sonde record: a hang would not have been noticed: the job "
+				   "announced no steps, by which --last recognises one. By Python "
+				   "stacks: sonde snap --hang 30\n");
 	if (now->events || samples || now->running)
 		add_advice(s, &text);
 	else if (s->counters)
