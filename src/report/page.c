@@ -32,6 +32,7 @@ struct page {
 	struct tree tree;
 	json_t *memory, *activities, *profiles;
 	struct buf title;
+	struct buf command; /* of the job that was read last, if it is known */
 	struct page_written written;
 };
 
@@ -61,9 +62,11 @@ void page_free(struct page *r)
 	pack_release(&r->pack);
 	redact_free(r->redact);
 	buf_release(&r->title);
+	buf_release(&r->command);
 	free(r);
 }
 
+/* "python train.py (run1)": what was looked at, and where it is. */
 static void add_title(struct page *r, const char *path)
 {
 	const char *end = path + strlen(path), *from;
@@ -74,7 +77,12 @@ static void add_title(struct page *r, const char *path)
 		from--;
 	if (r->title.len)
 		buf_add_str(&r->title, ", ");
+	if (r->command.len)
+		buf_addf(&r->title, "%s (", buf_str(&r->command));
 	buf_add(&r->title, from, (size_t)(end - from));
+	if (r->command.len)
+		buf_add_char(&r->title, ')');
+	buf_clear(&r->command);
 }
 
 /* What `sonde record` has sampled beside the memory. Dumps have none. */
@@ -99,6 +107,7 @@ static int add_memory(struct page *r, const char *path, struct buf *from, struct
 		struct memory_input in = {prefix, path};
 
 		answers_learn(&a, r->redact);
+		buf_add_str(&r->command, answers_command(&a));
 		json_t *answers = answers_json(&a, &r->pack);
 		json_t *one = memory_json(a.pictures, &r->tree, &in);
 
@@ -213,13 +222,12 @@ static int add_directory(struct page *r, const char *path, struct err *err)
 		       path);
 }
 
-int page_add(struct page *r, const char *path, struct err *err)
+static int add_path(struct page *r, const char *path, struct err *err)
 {
 	struct stat st;
 
 	if (stat(path, &st) < 0)
 		return recording_not_found(path, errno, err);
-	add_title(r, path);
 	if (S_ISDIR(st.st_mode))
 		return add_directory(r, path, err);
 	if (is_activity_file(path))
@@ -234,6 +242,14 @@ int page_add(struct page *r, const char *path, struct err *err)
 			"file of activities, no profile (collapsed text, speedscope, a Chrome "
 			"trace)",
 			path);
+	return status;
+}
+
+int page_add(struct page *r, const char *path, struct err *err)
+{
+	int status = add_path(r, path, err);
+
+	add_title(r, path);
 	return status;
 }
 

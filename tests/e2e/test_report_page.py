@@ -584,6 +584,17 @@ def test_what_is_refused(build, tmp_path):
         assert r.returncode == 1 and said in r.stderr and not out.exists(), (name, r.stderr)
 
 
+@pytest.mark.parametrize("redact, title", [([], "./python --quiet --steps 3 (job)"), (["--redact"], "A job")])
+def test_the_title_is_the_job(build, tmp_path, redact, title):
+    """The command, if it is known, and the directory; to a stranger, neither."""
+    out, page = tmp_path / "job", tmp_path / "job.html"
+    (tmp_path / "python").symlink_to(build / "sim/simtrain")
+    words = [build / "bin/sonde", "record", "-q", "-o", out, "--", "./python", "--quiet", "--steps", "3"]
+    subprocess.run(words, cwd=tmp_path, check=True, timeout=60, capture_output=True)
+    run(build / "bin/sonde", "report", *redact, "-o", page, out)
+    assert f"<title>{title} · sonde report</title>" in page.read_text()
+
+
 def test_pictures_of_the_readme(build, tmp_path):
     """The script that draws them works on any report."""
     out = tmp_path / "job"

@@ -3,6 +3,7 @@
 
 import collections
 import json
+import os
 import re
 import signal
 import subprocess
@@ -52,6 +53,17 @@ def live(jobs, *words, status=0):
 
 def rows(jobs, *words):
     return json.loads(live(jobs, "--once", "--json", "--every", "0.5", *words))
+
+
+def test_a_reader_that_has_enough(jobs):
+    """As head: it closes the pipe, and that is nothing to talk about."""
+    job = jobs.python(PARKED)
+    reading, writing = os.pipe()
+    os.close(reading)
+    words = [jobs.bin / "sonde", "stack", "live", "-p", str(job.pid), "--every", "0.2"]
+    with os.fdopen(writing, "wb") as pipe:
+        r = subprocess.run(words, env=jobs.env(), stdout=pipe, stderr=subprocess.PIPE, timeout=60)
+    assert r.returncode == 1 and not r.stderr, r
 
 
 def row(answer, part):

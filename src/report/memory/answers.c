@@ -2,6 +2,7 @@
 #include "report/memory/answers.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -62,6 +63,7 @@ _Static_assert(QUESTIONS <= ANSWERS_MOST, "too many questions");
 struct all {
 	struct analysis base;
 	struct analysis *list[QUESTIONS]; /* NULL: not asked */
+	char command[MEM_COMMAND_BYTES]; /* of the job; empty: not known */
 };
 
 static void all_row(struct analysis *a, const struct row *row)
@@ -89,6 +91,12 @@ static void all_asked(struct analysis *a, const struct mem_asked *asked)
 	for (size_t i = 0; i < QUESTIONS; i++)
 		if (all->list[i] && all->list[i]->ops->asked)
 			all->list[i]->ops->asked(all->list[i], asked);
+	snprintf(all->command, sizeof(all->command), "%s", asked->command);
+}
+
+const char *answers_command(const struct answers *a)
+{
+	return ((const struct all *)a->all)->command;
 }
 
 static bool all_unordered(const struct analysis *a)

@@ -29,6 +29,8 @@ struct answers_options {
 };
 int answers_read(const char *path, const struct answers_options *o, struct answers *out,
 		 struct err *err);
+/* What the job was called with; empty: it is not known. */
+const char *answers_command(const struct answers *a);
 /* Names that must not stand in what they say; before anything is put into the pack. */
 void answers_learn(struct answers *a, struct redact *r);
 /* A new list: {id, command, found, answer, text, json}; and what the reader should know first. */
