@@ -89,10 +89,12 @@ def test_memory_of_a_job_grows_on_the_page(users, node):
         assert got["memory"]["processes"][-1]["command"].endswith("dynolog")
         # it is hers, and has no rights but hers
         (found,) = helpers(users.alice.uid)
-        _, words, status = found
+        pid, words, status = found
         assert status["Groups"].strip() == "" and status["NoNewPrivs"] == "1"
         assert status["Seccomp"] == "2"  # who traces it starts no process in its place
         assert status["Gid"].split() == [str(users.alice.uid)] * 4 and int(status["CapEff"], 16) == 0
+        # it ends before the daemon does where memory runs out
+        assert pathlib.Path(f"/proc/{pid}/oom_score_adj").read_text().strip() == "1000"
         # Bob has no such process, whatever he asks; root and viewers have
         for fn in ("getMemory", "takeSnapshot"):
             said = users.bob.do(lambda: asks(node, fn, pid=p.pid, pids=[p.pid]))

@@ -6,7 +6,9 @@ import contextlib
 import http.client
 import json
 import pathlib
+import random
 import shutil
+import socket
 import subprocess
 
 import axe
@@ -216,6 +218,53 @@ def test_the_report_of_a_trace_is_a_link(build, tmp_path):
             assert d.call({"fn": "makeReport", "request": request})["status"].startswith("failed: ")
         # a later one takes the place of the one before
         dyno(build, d, "nputrace", "--start-step", "-1", "--iterations", "1", "--wait", "--log-file", tmp_path / "t2")
+
+
+def rss(d):
+    status = pathlib.Path(f"/proc/{d.process.pid}/status").read_text()
+    return int(status.split("VmHWM:")[1].split()[0]) >> 10
+
+
+NPU_TRACE = "PROFILE_START_STEP=-1\nACTIVITIES_DURATION_MSECS=100\nPROFILE_ACTIVITIES=CPU,NPU\nPROFILE_EXPORT_TYPE=Text"
+
+
+def test_readers_of_a_large_report_share_its_bytes(build, tmp_path):
+    """One user may hold all connections, and read nothing of what was asked for."""
+    env = {"LD_LIBRARY_PATH": str(build / "sim")}
+    with Daemon(build, tmp_path, ipc=True, env=env) as d, Trained(build, d, tmp_path, rank=0), \
+            contextlib.ExitStack() as stack:  # fmt: skip
+        trains(d)
+        config = f"ACTIVITIES_LOG_FILE={tmp_path / 'trace'}\n{NPU_TRACE}"
+        asked = d.call({"fn": "setKinetOnDemandRequest", "config": config, "job_id": 0, "pids": [0]})["requestTraceId"]
+        (one,) = wait_until(lambda: d.call({"fn": "getAnswers", "request": asked})["written"])
+        words = random.Random(1)
+        lines = [";".join(f"{words.getrandbits(720):x}" for _ in range(3)) + " 1\n" for _ in range(18000)]
+        pathlib.Path(one["path"]).with_name("names.collapsed").write_text("".join(lines))
+        number = d.call({"fn": "makeReport", "request": asked})["report"]
+        state = lambda: d.call({"fn": "getReport", "report": number})
+        wait_until(lambda: state()["state"] != "running", every=0.2)
+        assert state()["path"] == f"report/{number}", state()
+        before = rss(d)
+        for _ in range(64):
+            s = stack.enter_context(socket.socket())
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            s.settimeout(10)
+            s.connect(("127.0.0.1", d.http_port))
+            s.sendall(f"GET /report/{number} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+            assert s.recv(12) == b"HTTP/1.1 200"
+        assert rss(d) - before < 64, "MiB, of 64 readers"
+        # who has read half of it gets the rest when another report has taken its place
+        assert d.call({"fn": "makeReport", "request": asked})["report"] != number
+        head, begin = b"", b""
+        while not begin:
+            head, _, begin = (head + s.recv(65536)).partition(b"\r\n\r\n")
+        want = int(head.split(b"Content-Length: ")[1].split(b"\r")[0]) - len(begin)
+        assert want > 6 << 20
+        while want > 0:
+            begin = s.recv(1 << 20)
+            want -= len(begin)
+            assert begin
+        assert want == 0 and begin.rstrip().endswith(b"</html>")
 
 
 def test_reports_are_of_their_user(users, node):

@@ -118,7 +118,8 @@ static void add_head(struct evbuffer *out, const struct http_reply *r, bool clos
 			    "X-Content-Type-Options: nosniff\r\n"
 			    "Referrer-Policy: no-referrer\r\n"
 			    "Cross-Origin-Resource-Policy: same-origin\r\n",
-			    r->status, status_text(r->status), date, r->content_type, r->body.len);
+			    r->status, status_text(r->status), date, r->content_type,
+			    r->report ? evbuffer_get_length(r->report) : r->body.len);
 	if (r->allow)
 		evbuffer_add_printf(out, "Allow: %s\r\n", r->allow);
 	if (r->page)
@@ -144,7 +145,9 @@ static void send_reply(struct http_conn *c, struct http_reply *r, bool with_body
 
 	c->server->requests++;
 	add_head(out, r, c->close_after);
-	if (with_body)
+	if (with_body && r->report)
+		evbuffer_add_buffer_reference(out, r->report);
+	else if (with_body)
 		evbuffer_add(out, r->body.data, r->body.len);
 	buf_release(&r->body);
 	set_state(c, WRITING);

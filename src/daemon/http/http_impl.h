@@ -7,6 +7,7 @@
 #ifndef SONDE_DAEMON_HTTP_HTTP_IMPL_H
 #define SONDE_DAEMON_HTTP_HTTP_IMPL_H
 
+#include <event2/buffer.h>
 #include <event2/bufferevent.h>
 #include <event2/event.h>
 #include <stdbool.h>
@@ -93,7 +94,7 @@ struct http_reply {
 	const char *content_type;
 	const char *allow; /* methods, with status 405; or NULL */
 	bool page; /* a file of the status page */
-	bool report; /* a page that a user's program has made */
+	struct evbuffer *report; /* a user's program has made it; NULL: there is a body */
 	struct buf body;
 };
 

@@ -338,7 +338,7 @@ static void route_page(const struct http_call *call, struct http_reply *out)
 /* What getReport has named. */
 static void route_report(const struct http_call *call, const char *number, struct http_reply *out)
 {
-	const struct buf *page = NULL;
+	struct evbuffer *page = NULL;
 	int64_t n;
 
 	if (call->who.right != ACCESS_NONE && number_read(number, strlen(number), &n) && n > 0)
@@ -349,8 +349,7 @@ static void route_report(const struct http_call *call, const char *number, struc
 	}
 	out->status = 200;
 	out->content_type = "text/html; charset=utf-8";
-	out->report = true;
-	buf_add(&out->body, page->data, page->len);
+	out->report = page;
 }
 
 void http_route(const struct http_call *call, struct http_reply *out)

@@ -71,13 +71,21 @@ static void end_run(struct run *r)
 	}
 }
 
+static void release_answer(struct run *r)
+{
+	buf_release(&r->line);
+	if (r->page)
+		evbuffer_free(r->page);
+	r->page = NULL;
+}
+
 static void free_run(struct run *r)
 {
 	end_run(r);
 	if (r->pid > 0) /* it was killed; who sleeps in a file system is not waited for */
 		waitpid(r->pid, NULL, WNOHANG);
 	buf_release(&r->text);
-	buf_release(&r->line);
+	release_answer(r);
 	free(r->about);
 	free(r);
 }
@@ -258,7 +266,7 @@ struct run *inspect_run(struct inspect *i, const struct run *like, const struct 
 void inspect_drop(struct run *r)
 {
 	end_run(r);
-	buf_release(&r->line);
+	release_answer(r);
 	r->id = 0; /* nobody finds it; the sweep frees it */
 }
 

@@ -15,9 +15,9 @@
 #ifndef SONDE_DAEMON_INSPECT_INSPECT_H
 #define SONDE_DAEMON_INSPECT_INSPECT_H
 
+#include <event2/buffer.h>
 #include <jansson.h>
 
-#include "base/containers/buf.h"
 #include "daemon/access.h"
 #include "daemon/daemon.h"
 
@@ -37,9 +37,10 @@ json_t *inspect_make_report(struct inspect *i, const struct access_grant *who,
 			    const json_t *request);
 json_t *inspect_get_report(struct inspect *i, const struct access_grant *who,
 			   const json_t *request);
-/* The page of this number, for the one who may see it; NULL: there is none. */
-const struct buf *inspect_report_page(struct inspect *i, const struct access_grant *who,
-				      uint64_t number);
+/* The page of this number, for the one who may see it; NULL: there is none. It is megabytes:
+ * replies refer to its bytes, which stay for as long as one of them does. */
+struct evbuffer *inspect_report_page(struct inspect *i, const struct access_grant *who,
+				     uint64_t number);
 /* Other hosts, asked as the user who asks here and with the certificate that they name. */
 json_t *inspect_hosts(struct inspect *i, const struct access_grant *who, const json_t *request);
 

@@ -6,6 +6,7 @@
 #ifndef SONDE_DAEMON_INSPECT_INSPECT_IMPL_H
 #define SONDE_DAEMON_INSPECT_INSPECT_IMPL_H
 
+#include <event2/buffer.h>
 #include <event2/event.h>
 #include <jansson.h>
 #include <stdbool.h>
@@ -47,6 +48,7 @@ struct run {
 	struct event *readable;
 	struct buf text; /* what has come; of what goes on, behind its last whole line */
 	struct buf line; /* the last whole answer: read, it can be fifty times as large */
+	struct evbuffer *page; /* a report that somebody has read: the bytes of `line`; or NULL */
 	uint64_t bytes; /* that have come */
 	char why[256]; /* it failed: in words */
 	uint64_t started_ns, asked_ns;

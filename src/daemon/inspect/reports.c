@@ -129,6 +129,11 @@ static struct run *find_report(struct inspect *i, const struct access_grant *who
 	return NULL;
 }
 
+static bool is_made(const struct run *r)
+{
+	return r->page || (r->fd < 0 && r->line.len);
+}
+
 json_t *inspect_get_report(struct inspect *i, const struct access_grant *who, const json_t *request)
 {
 	json_int_t number = json_integer_value(json_object_get(request, "report"));
@@ -136,16 +141,28 @@ json_t *inspect_get_report(struct inspect *i, const struct access_grant *who, co
 
 	if (!r)
 		return inspect_refuse("no such report: it may have been deleted");
-	bool is_there = r->fd < 0 && r->line.len;
-	return inspect_state(
-		r, "path", is_there ? json_sprintf("report/%lld", (long long)number) : json_null(),
-		true);
+	json_t *path = is_made(r) ? json_sprintf("report/%lld", (long long)number) : json_null();
+	return inspect_state(r, "path", path, true);
 }
 
-const struct buf *inspect_report_page(struct inspect *i, const struct access_grant *who,
-				      uint64_t number)
+static void free_bytes(const void *data, size_t len, void *arg)
 {
-	const struct run *r = find_report(i, who, number);
+	(void)data, (void)len;
+	free(arg);
+}
 
-	return r && r->fd < 0 && r->line.len ? &r->line : NULL;
+struct evbuffer *inspect_report_page(struct inspect *i, const struct access_grant *who,
+				     uint64_t number)
+{
+	struct run *r = find_report(i, who, number);
+
+	if (!r || !is_made(r))
+		return NULL;
+	if (!r->page) {
+		r->page = evbuffer_new();
+		evbuffer_add_reference(r->page, r->line.data, r->line.len, free_bytes,
+				       r->line.data);
+		r->line = (struct buf){0};
+	}
+	return r->page;
 }

@@ -86,6 +86,18 @@ static bool forbid_processes(void)
 #endif
 }
 
+/* Where memory runs out, in a control group of the daemon, too, it ends before the daemon does. Its
+ * user cannot lower again what a process with CAP_SYS_RESOURCE has set. */
+static void die_first(void)
+{
+	int fd = (int)syscall(SYS_openat, AT_FDCWD, "/proc/self/oom_score_adj", O_WRONLY);
+
+	if (fd < 0)
+		return;
+	(void)!write(fd, "1000", 4);
+	close(fd);
+}
+
 /* In the child of a process that has threads: nothing here may take a lock. */
 static void __attribute__((noreturn))
 run_as(const struct inspect_start *s, gid_t gid, const int fds[2], pid_t parent)
@@ -108,6 +120,7 @@ run_as(const struct inspect_start *s, gid_t gid, const int fds[2], pid_t parent)
 	limit_resource(RLIMIT_NOFILE, FILES);
 	limit_resource(RLIMIT_CORE, 0);
 	limit_resource(RLIMIT_FSIZE, 0);
+	die_first();
 	(void)setpriority(PRIO_PROCESS, 0, NICE);
 	(void)setsid();
 	if (chdir("/") < 0 || !become_user(s->uid, gid) ||
