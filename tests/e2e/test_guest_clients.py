@@ -107,7 +107,7 @@ def test_a_process_without_pytorchs_profiler_says_so(node):
         reply = order(node, KINETO)
         assert reply["processesMatched"] == []
         why = explain(node, KINETO)
-        assert "not PyTorch's own profiler: use nputrace" in why["reason"]
+        assert "not PyTorch's own profiler: use 'dyno nputrace'" in why["reason"]
         assert "sonde's monitor" in why["processes"][0]["reason"]
 
 

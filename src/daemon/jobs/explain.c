@@ -11,11 +11,11 @@ static const char *reason_wrong_kind(const struct jobs_request *o, const struct 
 	if (p->guest)
 		return o->kind == CONFIG_KINETO
 			       ? "has sonde's monitor but not PyTorch's own profiler: use "
-				 "nputrace, or start it with KINETO_USE_DAEMON=1"
+				 "'dyno nputrace', or start it with KINETO_USE_DAEMON=1"
 			       : "leaves this to the NPU framework in the same process";
 	return o->kind == CONFIG_KINETO
-		       ? "is an NPU framework: use nputrace"
-		       : "is PyTorch's own profiler, not an NPU framework: use gputrace";
+		       ? "is an NPU framework: use 'dyno nputrace'"
+		       : "is PyTorch's own profiler, not an NPU framework: use 'dyno gputrace'";
 }
 
 /* Why one process would not get it; NULL: it would. */
@@ -141,15 +141,16 @@ static const char *reason_none_matches(const struct jobs *j, const struct jobs_r
 		       "give --job-id";
 	if (t->other_kind && t->guests == t->other_kind && o->kind == CONFIG_KINETO)
 		return "these processes have sonde's monitor but not PyTorch's own profiler: use "
-		       "nputrace, or start them with KINETO_USE_DAEMON=1";
+		       "'dyno nputrace', or start them with KINETO_USE_DAEMON=1";
 	if (t->other_kind && o->by_time)
 		return "a trace by time is made by sonde's own monitor alone: give --iterations "
-		       "for torch_npu and MindSpore, use gputrace for PyTorch's own profiler, or "
+		       "for torch_npu and MindSpore, use 'dyno gputrace' for PyTorch's own "
+		       "profiler, or "
 		       "start the job with 'sonde monitor'";
 	if (t->other_kind)
 		return o->kind == CONFIG_KINETO
-			       ? "these processes belong to an NPU framework: use nputrace"
-			       : "these processes have PyTorch's own profiler: use gputrace";
+			       ? "these processes belong to an NPU framework: use 'dyno nputrace'"
+			       : "these processes have PyTorch's own profiler: use 'dyno gputrace'";
 	if (t->only_report && t->only_report == t->in_job)
 		return "these processes report what they do but do not ask for work: they were "
 		       "started before this daemon, and must be started again";

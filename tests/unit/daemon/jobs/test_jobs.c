@@ -820,7 +820,7 @@ TEST(jobs, says_why_nothing_matched)
 		     "previous request"));
 	CHECK(strstr(explain(j, NPU_TRACE), "none with this job id"));
 	CHECK(strstr(explain(j, "{\"config\":\"PROFILE_START_STEP=1\",\"pids\":[],\"job_id\":77}"),
-		     "use gputrace"));
+		     "use 'dyno gputrace'"));
 	tell(j, TRACE, 5, FABRIC_IDLE, -1, -1, -1); /* a rank whose poller did not stay */
 	CHECK(strstr(explain(j, NPU_TRACE), "started before this daemon"));
 	end(j);
