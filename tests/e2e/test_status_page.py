@@ -195,7 +195,7 @@ def test_the_page_needs_nothing_else(daemon):
     """No name of another machine, no script or style that the policy would refuse, no markup made
     of texts; every field has its label; small."""
     size = 0
-    scripts = ("tools.js", "charts.js", "job.js", "requests.js", "status.js")
+    scripts = ("tools.js", "charts.js", "job.js", "profiler_request.js", "status.js")
     for name in ("status.html", "status.css", *scripts):
         source = (WEB / name).read_text()
         path = "" if name == "status.html" else name

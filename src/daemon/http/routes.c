@@ -268,7 +268,7 @@ EMBED(js, "src/web/status.js");
 EMBED(tools, "src/web/tools.js");
 EMBED(charts, "src/web/charts.js");
 EMBED(job, "src/web/job.js");
-EMBED(orders, "src/web/requests.js");
+EMBED(orders, "src/web/profiler_request.js");
 EMBED(hosts, "src/web/hosts.js");
 
 #define SCRIPT(name_, file_)                                                                       \
@@ -287,7 +287,7 @@ static const struct page_file {
 	SCRIPT(tools, "tools.js"),
 	SCRIPT(charts, "charts.js"),
 	SCRIPT(job, "job.js"),
-	SCRIPT(orders, "requests.js"),
+	SCRIPT(orders, "profiler_request.js"),
 	SCRIPT(hosts, "hosts.js"),
 };
 

@@ -1,6 +1,8 @@
 // A flame graph, or icicle: boxes as wide as what they and everything they call have. Values are of
 // the nodes of the one tree; negative ones, of a difference, count by their size and have another colour.
 
+const LEAST = 0.4; // pixels: narrower boxes are not drawn
+
 class Flame {
   constructor(tree, label, unit) {
     this.tree = tree;
@@ -102,7 +104,7 @@ class Flame {
       const [node, left, level] = stack.pop();
       this.box(g, node, left, this.total[node] * scale, y(level), false);
       const children = [];
-      for (let i = start[node]; i < start[node + 1]; i++) if (this.total[list[i]] * scale > 0.4) children.push(list[i]);
+      for (let i = start[node]; i < start[node + 1]; i++) if (this.total[list[i]] * scale > LEAST) children.push(list[i]);
       children.sort((p, q) => this.total[q] - this.total[p] || p - q);
       let x = left;
       for (const child of children) {

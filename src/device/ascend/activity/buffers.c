@@ -5,7 +5,7 @@
  *	EMPTY --take--> OUT --claim--> READ --give--> IDLE (mapped), or EMPTY
  *	                 ^------------take------------'
  *
- * Phases change by compare-and-swap; BUSY is somebody in the middle of mapping or unmapping. Asked
+ * Their number and size stand in mspti.h. Phases change by compare-and-swap; BUSY is somebody in the middle of mapping or unmapping. Asked
  * for by any thread, which never waits here.
  */
 #include "device/ascend/activity/mspti.h"
