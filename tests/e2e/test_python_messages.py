@@ -42,6 +42,15 @@ def shown(jobs, left):
     return place, r.stdout.decode()
 
 
+def test_nothing_stood_in_front(jobs):
+    """Why there is no host memory in the recording of a plain run: the reason, and the command that would have it."""
+    left = jobs.run(NEWEST, 'msmemscope.config(device="cpu")\nmsmemscope.start()\nkeep = bytes(10**6)\nmsmemscope.stop()')
+    assert left.returncode == 0
+    text = subprocess.check_output([jobs.build / "bin/sonde", "mem", "leaks", left.out], text=True, timeout=60)
+    assert "started without msmemscope in front" in text and "--collect-mode=deferred" in text, text
+    assert "statically linked" not in text
+
+
 WINDOWS = """
 if sys.argv[1:]:
     msmemscope.config(output_path=sys.argv[1])

@@ -131,6 +131,16 @@ def test_a_copy_of_a_healthy_job(build, tmp_path):
             f.job.wait()
 
 
+def test_how_much_was_dropped(build, tmp_path):
+    """Of a job that never joined, since it uses no device: seconds of the job, and not since the machine was started."""
+    with Flight(build, tmp_path, [sys.executable, "-c", "import time; time.sleep(60)"], "--last", "1s") as f:
+        ask = lambda: subprocess.run(
+            [build / "bin/sonde", "mem", "leaks", "--json", f.dir], capture_output=True, text=True, timeout=60)  # fmt: skip
+        dropped = lambda: json.loads(ask().stdout or "{}").get("dropped")
+        d = wait_until(dropped, "a cut")
+        assert 0 < d["until_ns"] - d["from_ns"] < 60e9
+
+
 def peak_kib(pid):
     status = pathlib.Path(f"/proc/{pid}/status").read_text()
     return int(status.split("VmHWM:")[1].split()[0])
