@@ -5,8 +5,8 @@
  *	EMPTY --take--> OUT --claim--> READ --give--> IDLE (mapped), or EMPTY
  *	                 ^------------take------------'
  *
- * Their number and size stand in mspti.h. Phases change by compare-and-swap; BUSY is somebody in the middle of mapping or unmapping. Asked
- * for by any thread, which never waits here.
+ * Phases change by compare-and-swap; BUSY is somebody in the middle of mapping or unmapping. Asked
+ * for by any thread, which never waits here. Their number and size stand in mspti.h.
  */
 #include "device/ascend/activity/mspti.h"
 
