@@ -436,6 +436,11 @@ int dump_open(const char *path, unsigned flags, struct dump **out, struct err *e
 		close(fd);
 		return err_set(err, -EINVAL, "\"%s\" is not a regular file", path);
 	}
+	if (!st.st_size) {
+		close(fd);
+		return err_set(err, -EINVAL, "\"%s\" is empty: nothing was written to it so far",
+			       path);
+	}
 	ssize_t n = pread(fd, start, sizeof(start), 0);
 	if (n != sizeof(start) || memcmp(start, DB_MAGIC, sizeof(start)))
 		return dump_open_csv(fd, path, flags, out, err);
