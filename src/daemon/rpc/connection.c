@@ -24,6 +24,7 @@
 #define BATCH_NS 200000 /* requests of one connection are served, then those of others */
 #define BATCH_BYTES 65536 /* replies made before the peer must take some */
 #define LOG_EVERY_NS (10 * UINT64_C(1000000000))
+#define UNSENT_MAX (64u << 20) /* of all connections; each may ask for megabytes, and take none */
 #define TAKE_BYTES 16384 /* replies that a peer must take in RPC_TIMEOUT_S */
 
 void rpc_conn_peer(const struct rpc_conn *c, char out[ADDRESS_TEXT_BYTES])
@@ -81,6 +82,12 @@ struct rpc_conn *rpc_conn_new(struct rpc_server *s, int fd, SSL *ssl, const stru
 	return c;
 }
 
+static void release_output(struct rpc_conn *c)
+{
+	c->server->unsent -= c->out.len;
+	buf_release(&c->out);
+}
+
 void rpc_conn_free(struct rpc_conn *c)
 {
 	if (c->waits)
@@ -92,7 +99,7 @@ void rpc_conn_free(struct rpc_conn *c)
 	}
 	close(c->fd);
 	buf_release(&c->in);
-	buf_release(&c->out);
+	release_output(c);
 	free(c);
 }
 
@@ -198,11 +205,29 @@ static size_t serve_batch(struct rpc_conn *c, const char *data, size_t len)
 
 /* --- bytes --- */
 
+/* -ENOBUFS: it is this one that keeps too much. */
+static int keep_output(struct rpc_conn *c, const char *data, size_t len)
+{
+	struct rpc_server *s = c->server;
+
+	buf_add(&c->out, data, len);
+	s->unsent += len;
+	while (s->unsent > UNSENT_MAX) {
+		struct rpc_conn *most = rpc_server_most_unsent(s);
+
+		if (!most || most == c)
+			return -ENOBUFS;
+		rpc_conn_close(most, RPC_END_UNREAD);
+	}
+	return 0;
+}
+
 /* Sends from the buffer that all share; keeps what the kernel does not take. */
 static int send_reply(struct rpc_conn *c)
 {
 	struct buf *reply = &c->server->reply;
 	ssize_t n = 0;
+	int r = 0;
 
 	if (reply->len)
 		n = stream_send(c->fd, c->ssl, reply->data, reply->len, &c->wants);
@@ -212,7 +237,7 @@ static int send_reply(struct rpc_conn *c)
 	}
 	size_t sent = n > 0 ? (size_t)n : 0;
 	if (sent < reply->len) {
-		buf_add(&c->out, reply->data + sent, reply->len - sent);
+		r = keep_output(c, reply->data + sent, reply->len - sent);
 		if (n > 0)
 			c->wants = EV_WRITE;
 	}
@@ -220,7 +245,7 @@ static int send_reply(struct rpc_conn *c)
 		buf_release(reply);
 	else
 		buf_clear(reply);
-	return 0;
+	return r;
 }
 
 /* 0: everything is sent. -EAGAIN: the rest must wait. */
@@ -234,7 +259,7 @@ static int flush_output(struct rpc_conn *c)
 			return (int)n;
 		c->out_sent += (size_t)n;
 	}
-	buf_release(&c->out);
+	release_output(c);
 	c->out_sent = c->out_mark = 0;
 	return 0;
 }
@@ -302,7 +327,9 @@ static void settle_conn(struct rpc_conn *c, int r)
 
 	if (r < 0 && r != -EAGAIN) {
 		c->broken = true;
-		rpc_conn_close(c, unsent || c->in.len ? RPC_END_INCOMPLETE : RPC_END_PEER);
+		rpc_conn_close(c, r == -ENOBUFS		? RPC_END_UNREAD
+				  : unsent || c->in.len ? RPC_END_INCOMPLETE
+							: RPC_END_PEER);
 	} else if (unsent) {
 		if (c->out_sent - c->out_mark >= TAKE_BYTES) {
 			c->out_mark = c->out_sent;

@@ -123,6 +123,21 @@ static void evict_one(struct rpc_server *s)
 	}
 }
 
+struct rpc_conn *rpc_server_most_unsent(struct rpc_server *s)
+{
+	struct rpc_conn *c, *most = NULL;
+	struct hmap bytes = {0};
+
+	TAILQ_FOREACH(c, &s->lists[RPC_BUSY], link)
+	source_count(&bytes, c->caller.source, (int)c->out.len);
+	uint64_t source = source_with_most(&bytes);
+	TAILQ_FOREACH(c, &s->lists[RPC_BUSY], link)
+	if (c->caller.source == source && c->out.len > (most ? most->out.len : 0))
+		most = c;
+	hmap_release(&bytes);
+	return most;
+}
+
 static void take_over(struct rpc_server *s, int fd, SSL *ssl, const struct caller *caller)
 {
 	if (count_connections(s) >= s->max_conns)

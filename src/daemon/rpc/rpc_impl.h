@@ -96,6 +96,7 @@ struct rpc_server {
 	struct handshakes_server handshaking; /* TLS handshakes, which come before the lists */
 	struct rpc_queue later; /* further requests of connections that sent many */
 	struct buf reply; /* what is being answered now; empty between events */
+	size_t unsent; /* bytes that connections keep for their peers */
 	char input[RPC_INPUT_BYTES];
 	uint64_t calls, accepted, forbidden;
 	uint64_t ends[RPC_ENDS];
@@ -109,6 +110,8 @@ struct rpc_server {
 void rpc_server_init(struct rpc_server *s, struct daemon *d);
 /* Takes over a connected, non-blocking socket. */
 void rpc_server_admit(struct rpc_server *s, int fd);
+/* Of those that keep replies, of the source that keeps most, the one with most. NULL: none does. */
+struct rpc_conn *rpc_server_most_unsent(struct rpc_server *s);
 /* Served later, one for each round of the loop. */
 void rpc_queue_add(struct rpc_queue *q, struct rpc_conn *c);
 void rpc_queue_remove(struct rpc_conn *c);
