@@ -3,12 +3,10 @@
 
 #include "base/clock.h"
 
-#define PROCESSES_MAX 256 /* of each host */
-
 static int ask_round(struct client_group *g, bool ranks, struct client_round *r, struct err *err)
 {
 	json_t *list = json_pack("{s:s, s:i}", "fn", "listProcesses", "limit",
-				 ranks || g->hosts->n == 1 ? PROCESSES_MAX : 0);
+				 ranks || g->hosts->n == 1 ? WATCH_PROCESSES_MAX : 0);
 
 	r->status = client_answers_new(g);
 	r->processes = client_answers_new(g);

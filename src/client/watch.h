@@ -5,6 +5,8 @@
 
 #include "client/call_hosts.h"
 
+#define WATCH_PROCESSES_MAX 256 /* of each host */
+
 /* The answers of all hosts at one moment: to getStatus, to listProcesses and, if it was asked for, to
  * getTop. */
 struct client_round {

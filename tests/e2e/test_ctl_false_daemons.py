@@ -123,6 +123,22 @@ def test_an_answer_of_another_kind(build, name):
             assert json.loads(dyno(build, port, "--json", *words).stdout)
 
 
+def test_a_host_says_little_of_each_rank(build):
+    """The page of several hosts has them beside those of others: numbers and short words, and no more than asked for."""
+    long = {k: COMMANDS * 2000 for k in ("rank", "device", "job_id", "state", "current_step", "step_age_s")}
+    odd = {"pid": {"a": [1]}, "rank": [2], "state": {"a": 1}, "step_age_s": True}
+    reply = {"status": "x" * 200_000, "total": 3, "processes": [long, odd, None, 5, ROW, *[{}] * 100_000]}
+    with port_that_says(frame(json.dumps(reply).encode())) as port:
+        words = ["ctl", "watch", "--json", "--ranks", "-n", "1", "--port", str(port)]
+        r = subprocess.run([build / "bin/sonde", *words], capture_output=True, text=True, timeout=30)
+    assert r.returncode == 0 and len(r.stdout) < 256 * 300, len(r.stdout)
+    ((host,),) = [json.loads(line) for line in r.stdout.splitlines()]
+    assert host["ok"] and host["total"] == 3 and "reply" not in host and len(host["ranks"]) == 256
+    for rank in host["ranks"][:2]:
+        assert all(rank[k] is None for k in (*long, "pid")), rank
+    assert host["ranks"][4]["pid"] == 5 and host["ranks"][4]["rank"] == 2.5
+
+
 def test_ps_waits_for_what_is_being_read(build):
     """A daemon answers a first list before it has read of the processes what /proc knows."""
     rows = [{"pid": 5, "rank": None, "command": None, "facts_pending": True, "state": "Idle"}]

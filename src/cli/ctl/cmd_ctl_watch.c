@@ -16,6 +16,8 @@
 #include "client/top/model.h"
 #include "client/watch.h"
 
+#define WORD_BYTES 64 /* of a state, as --ranks passes it on */
+
 struct watch_options {
 	struct ctl_common common;
 	unsigned interval_s;
@@ -155,6 +157,12 @@ static json_t *part_json(bool known, double part)
 	return known ? json_real(part) : json_null();
 }
 
+/* What a host says is shown beside what others say: it is numbers and short words, or nothing. */
+static bool is_plain(const json_t *v)
+{
+	return json_is_number(v) || (json_is_string(v) && json_string_length(v) <= WORD_BYTES);
+}
+
 static json_t *rank_json(const json_t *process, const struct top_process *t, bool slowest)
 {
 	json_t *o = json_object();
@@ -162,7 +170,7 @@ static json_t *rank_json(const json_t *process, const struct top_process *t, boo
 	for (size_t i = 0; i < sizeof(rank_keys) / sizeof(rank_keys[0]); i++) {
 		json_t *v = json_object_get(process, rank_keys[i]);
 
-		json_object_set(o, rank_keys[i], v ? v : json_null());
+		json_object_set(o, rank_keys[i], is_plain(v) ? v : json_null());
 	}
 	bool known = t && !t->late;
 	if (t && t->rank >= 0 && !json_is_integer(json_object_get(o, "rank")))
@@ -194,6 +202,8 @@ static json_t *ranks_json(const struct client_round *r, const struct top_model *
 
 	json_array_foreach(json_object_get(r->processes[host].reply, "processes"), i, process)
 	{
+		if (i >= WATCH_PROCESSES_MAX)
+			break; /* it was not asked for more */
 		int64_t pid = json_integer_value(json_object_get(process, "pid"));
 		const struct top_process *t = find_top(m, host, pid);
 		bool slowest = t && m->slowest.by != TOPLIST_SLOW_NONE &&
@@ -214,6 +224,7 @@ static json_t *ranks_round_json(const struct ctl *c, const struct client_round *
 		json_t *row = ctl_answer_json(c, i, &r->status[i]);
 		const json_t *total = json_object_get(r->processes[i].reply, "total");
 
+		json_object_del(row, "reply"); /* of any size */
 		json_object_set_new(row, "total", json_integer(json_integer_value(total)));
 		json_object_set_new(row, "ranks", ranks_json(r, &m, i));
 		json_array_append_new(list, row);
