@@ -26,12 +26,14 @@
 #define MAX_OF_USER 3 /* whose processes are looked into */
 #define MAX_KEPT 32 /* answers */
 #define MAX_KEPT_OF_USER 8 /* the oldest makes room for another */
+#define EVERYBODY ((uid_t)-1)
 #define TEXT_MAX (1u << 20) /* of one answer */
 #define PIECE 65536
 #define BYTES_PER_S TEXT_MAX /* more than that is no answer of ours */
 #define PAGE_MAX (8u << 20) /* of a report */
 #define PAGE_NS 300000000000ull /* that one may take */
 #define SWEEP_S 2
+#define REAP_US 20000 /* what has said everything is gone by then */
 #define IDLE_NS 15000000000ull /* a memory that nobody has asked for so long is not followed */
 #define RETRY_NS 10000000000ull
 #define KEEP_NS 300000000000ull /* an answer */
@@ -67,7 +69,9 @@ static void end_run(struct run *r)
 	if (r->pid > 0) {
 		kill(r->pid, SIGKILL);
 		if (waitpid(r->pid, NULL, WNOHANG) != 0)
-			r->pid = 0; /* else the sweep comes back for it */
+			r->pid = 0;
+		else /* it is about to end, and takes the place of another */
+			event_add(r->owner->sweep, &(struct timeval){.tv_usec = REAP_US});
 	}
 }
 
@@ -198,7 +202,8 @@ static void on_sweep(evutil_socket_t fd, short what, void *arg)
 		event_add(i->sweep, &(struct timeval){.tv_sec = SWEEP_S});
 }
 
-static void forget_oldest_of(struct inspect *i, uid_t uid)
+/* If at least so many are kept of that user. */
+static void forget_oldest_of(struct inspect *i, uid_t uid, unsigned least)
 {
 	struct run **oldest = NULL, *r;
 	unsigned kept = 0;
@@ -210,16 +215,38 @@ static void forget_oldest_of(struct inspect *i, uid_t uid)
 		if ((*at)->fd < 0 && !(*at)->pid)
 			oldest = at;
 	}
-	if (!oldest || kept < MAX_KEPT_OF_USER)
+	if (!oldest || kept < least)
 		return;
 	r = *oldest;
 	*oldest = r->next;
 	free_run(r);
 }
 
+static unsigned count_kept(const struct inspect *i, uid_t uid)
+{
+	unsigned n = 0;
+
+	for (const struct run *r = i->runs; r; r = r->next)
+		n += uid == EVERYBODY || r->uid == uid;
+	return n;
+}
+
+static uid_t find_user_with_most(const struct inspect *i)
+{
+	uid_t found = EVERYBODY;
+	unsigned most = 0;
+
+	for (const struct run *r = i->runs; r; r = r->next)
+		if (count_kept(i, r->uid) > most) {
+			most = count_kept(i, r->uid);
+			found = r->uid;
+		}
+	return found;
+}
+
 static bool make_room(struct inspect *i, uid_t uid)
 {
-	unsigned running = 0, of_user = 0, kept = 0;
+	unsigned running = 0, of_user = 0;
 
 	for (const struct run *r = i->runs; r; r = r->next) {
 		running += r->pid > 0;
@@ -227,10 +254,10 @@ static bool make_room(struct inspect *i, uid_t uid)
 	}
 	if (running >= MAX_RUNS || of_user >= MAX_OF_USER)
 		return false;
-	forget_oldest_of(i, uid);
-	for (const struct run *r = i->runs; r; r = r->next)
-		kept++;
-	return kept < MAX_KEPT;
+	forget_oldest_of(i, uid, MAX_KEPT_OF_USER);
+	if (count_kept(i, EVERYBODY) >= MAX_KEPT)
+		forget_oldest_of(i, find_user_with_most(i), 1);
+	return count_kept(i, EVERYBODY) < MAX_KEPT;
 }
 
 struct run *inspect_run(struct inspect *i, const struct run *like, const struct inspect_start *s,
