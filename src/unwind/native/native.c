@@ -471,12 +471,6 @@ unsigned native_capture_program(uint64_t *out_pc, unsigned max, struct native_pr
 	return w.n;
 }
 
-unsigned native_capture(uint64_t *out_pc, unsigned max, uint64_t from, native_module_fn fn,
-			void *arg)
-{
-	return native_capture_program(out_pc, max, NULL, from, fn, arg);
-}
-
 uint64_t native_own_stack_end(uint64_t sp)
 {
 	return span_home_end(sp);

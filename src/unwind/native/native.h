@@ -15,6 +15,7 @@
 #define SONDE_UNWIND_NATIVE_NATIVE_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 /* A mapped object: [start, end) is where, bias what was added to its symbols. path is borrowed. */
@@ -26,21 +27,11 @@ struct native_module {
 };
 
 /*
- * Called from inside native_capture() when a return address falls into an object that was not
+ * Called from inside native_capture_program() when a return address falls into an object that was not
  * reported before, or that replaced another at its place. May be called twice for the same object
  * when threads race.
  */
 typedef void (*native_module_fn)(const struct native_module *m, void *arg);
-
-/*
- * Writes the return addresses of the calling thread's stack, innermost first, beginning with the
- * frame whose return address is `from`, so that a hook leaves out its own frames by passing
- * __builtin_return_address(0). `from` 0, or one that is not among the first 32 frames, begins at
- * the caller of native_capture. Returns how many were written, at most max. A frame interrupted by
- * a signal is the exact address. Pass the same fn in every call of a process.
- */
-unsigned native_capture(uint64_t *out_pc, unsigned max, uint64_t from, native_module_fn fn,
-			void *arg);
 
 /* The program itself, and what of it calls the frames that were asked for. */
 #define NATIVE_PROGRAM_FRAMES 4u /* the innermost may be inlined parts of a library */
@@ -51,10 +42,26 @@ struct native_program {
 	unsigned left_out; /* frames in between */
 };
 
-/* The same. If there are more frames than max, and none of those is of the program, its innermost
- * ones are in program->pc, one called by the next. */
+/*
+ * Writes the return addresses of the calling thread's stack, innermost first, beginning with the
+ * frame whose return address is `from`, so that a hook leaves out its own frames by passing
+ * __builtin_return_address(0). `from` 0, or one that is not among the first 32 frames, begins at
+ * the caller of this function. Returns how many were written, at most max. A frame interrupted by
+ * a signal is the exact address. Pass the same fn in every call of a process.
+ *
+ * If there are more frames than max, and none of those is of the program (NULL: nobody asks), its
+ * innermost ones are in program->pc, one called by the next.
+ */
 unsigned native_capture_program(uint64_t *out_pc, unsigned max, struct native_program *program,
 				uint64_t from, native_module_fn fn, void *arg);
+
+/* The same without a program; inlined, because a function of its own would be a frame. */
+__attribute__((always_inline)) static inline unsigned native_capture(uint64_t *out_pc, unsigned max,
+								     uint64_t from,
+								     native_module_fn fn, void *arg)
+{
+	return native_capture_program(out_pc, max, NULL, from, fn, arg);
+}
 
 /* The end of the calling thread's own stack if sp seems to be on it, and not on a fiber's or a
  * signal's; else 0. */
