@@ -93,13 +93,14 @@ def test_an_output_path_longer_than_the_libraries_can_hold(build, tmp_path):
 
 @pytest.mark.parametrize("what", ["heap", "driver", "fork", "beside", "thread"])
 def test_signal_handlers_on_a_stack_of_4_kib(hurt, what):
-    """Less than a call stack needs is left there: events go without one."""
+    """Less than a call stack needs is left there: events go without one, and the last line says so."""
     job = [hurt.target("small_stack"), what]
     plain = hurt.plain(*job)
     r = hurt.run(*job, opts=["--device=npu,cpu", "--call-stack=c:50,python:50"])
     said = r.stderr[len(plain.stderr) :]  # the loss below, and nothing else
     assert (r.returncode, r.stdout, r.stderr) == (3, plain.stdout, plain.stderr + said)
-    assert said.count(b"\n") == (what == "fork") and (b" 23980 lost;" in said) == (what == "fork")
+    assert said.count(b"\n") == 1 and (b" 23980 lost;" in said) == (what == "fork"), said
+    assert what == "fork" or (b"none lost; 24000 of them without their call stacks" in said), said
     hurt.session.wait_finished()
     lost = hurt.show()["lost"]
     assert lost["stacks"] == 24000 and hurt.records >= 24000

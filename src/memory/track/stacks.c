@@ -9,7 +9,7 @@
 #include <string.h>
 
 #define STACK_COST 64
-#define WORD_COST sizeof(uint64_t)
+#define WORD_COST (3 * sizeof(uint64_t)) /* with its part of maps; analyses keep it once more */
 #define SHOWN 256u /* a power of two */
 #define LONG_TEXT (64u << 10)
 #define UNKNOWN_STACK "unknown, damaged in the recording\n"
