@@ -63,7 +63,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	BUG_ON(!copy);
 	api_print(copy, &again);
 	BUG_ON(text.len != again.len || memcmp(text.data, again.data, text.len));
-	const struct access_grant who = {(enum access_right)(size % 4), 1, size & 4, "nobody"};
+	const struct access_grant who = {.right = (enum access_right)(size % 4),
+					 .uid = 1,
+					 .command_lines = size & 4,
+					 .why = "nobody",
+					 .self = 1};
 	json_t *reply = api_call(d, &who, request);
 	if (reply) {
 		buf_clear(&text);
