@@ -30,6 +30,12 @@ struct open_range {
 	struct timeline_track *track;
 };
 
+/* The newest of a process; in its `own`. */
+struct begun_step {
+	uint32_t number; /* 0: none */
+	uint64_t time_ns;
+};
+
 struct memory_source {
 	struct timeline *t;
 	const char *host;
@@ -39,6 +45,8 @@ struct memory_source {
 	struct buf *notes;
 	struct pool_tracks **pools;
 	size_t npools, cap_pools;
+	struct begun_step **steps;
+	size_t nsteps, cap_steps;
 	struct open_range *ranges;
 	size_t nranges, cap_ranges;
 	struct hmap used; /* process, device and which: the newest sample */
@@ -178,24 +186,60 @@ static bool is_before_cut(const struct memory_source *s, const struct block_chan
 	return d->yes && !c->step_ended && c->step_begun <= d->cut.last_step;
 }
 
+static void begin_step(struct timeline_process *p, uint64_t time_ns, const char *name, size_t len)
+{
+	timeline_begin(step_track(p), time_ns,
+		       &(struct timeline_event){.name = intern(name, len),
+						.category = "user_annotation"});
+}
+
+static void put_step(struct timeline_process *p, const struct begun_step *b)
+{
+	char name[32];
+	int n = snprintf(name, sizeof(name), "step %u", b->number);
+
+	timeline_note_step(p, b->number, b->time_ns, 0);
+	begin_step(p, b->time_ns, name, (size_t)n);
+}
+
+/* A step is written when it has ended: calls that end one begin the next, which there may never be. */
 static void put_steps(struct memory_source *s, const struct block_change *c, uint64_t time_ns)
 {
 	struct timeline_process *p = find_process(s, c->process->pid);
-	char name[32];
-	int n;
+	struct begun_step *b = c->process->own;
 
 	if (!p || is_before_cut(s, c))
 		return;
-	if (c->step_ended) {
-		timeline_end(step_track(p), time_ns);
-		timeline_note_step(p, c->step_ended, 0, time_ns);
+	if (!b) {
+		b = c->process->own = xcalloc(1, sizeof(*b));
+		LIST_ADD(s->steps, s->nsteps, s->cap_steps, b);
 	}
-	if (c->step_begun) {
-		timeline_note_step(p, c->step_begun, time_ns, 0);
-		n = snprintf(name, sizeof(name), "step %u", c->step_begun);
-		timeline_begin(step_track(p), time_ns,
-			       &(struct timeline_event){.name = intern(name, (size_t)n),
-							.category = "user_annotation"});
+	if (c->step_ended && !c->steps_anew && b->number == c->step_ended) {
+		put_step(p, b);
+		timeline_end(step_track(p), time_ns);
+	}
+	if (c->step_ended)
+		timeline_note_step(p, c->step_ended, 0, time_ns);
+	*b = (struct begun_step){c->step_begun, time_ns};
+}
+
+static void put_last_steps(struct memory_source *s)
+{
+	static const char after[] = "after the last step";
+
+	for (size_t i = 0; i < s->blocks->nprocesses; i++) {
+		const struct block_process *from = s->blocks->processes[i];
+		const struct begun_step *b = from->own;
+		struct timeline_process *p = b ? find_process(s, from->pid) : NULL;
+
+		if (!p || !b->number)
+			continue;
+		if (!from->by_call) {
+			put_step(p, b); /* the program has said that it began */
+		} else if (from->last_ns > b->time_ns) {
+			begin_step(p, b->time_ns, after, sizeof(after) - 1);
+			timeline_end(step_track(p), from->last_ns);
+		}
 	}
 }
 
@@ -364,6 +408,7 @@ int timeline_read_memory(struct timeline *t, const struct timeline_source *from,
 	for (size_t i = 0; i < s.npools; i++)
 		put_waiting(s.pools[i]);
 	if (r == 0) {
+		put_last_steps(&s);
 		end_ranges(&s);
 		memory_findings_put(s.findings, s.blocks, find_process, &s);
 	}
@@ -371,7 +416,10 @@ int timeline_read_memory(struct timeline *t, const struct timeline_source *from,
 	blocks_free(s.blocks);
 	for (size_t i = 0; i < s.npools; i++)
 		free(s.pools[i]);
+	for (size_t i = 0; i < s.nsteps; i++)
+		free(s.steps[i]);
 	free(s.pools);
+	free(s.steps);
 	free(s.ranges);
 	hmap_release(&s.used);
 	hmap_release(&s.range_of);

@@ -196,6 +196,25 @@ def test_memory_counters_end_where_show_says(made, packets):
     assert [e[3] for e in events if e[0] == steps and e[2] == 1] == [f"step {i}" for i in range(1, 7)]
 
 
+STEPS = """
+import msmemscope
+for _ in range(3):
+    msmemscope.step()
+kept = [bytearray(1 << 20) for _ in range(5)]
+"""
+
+
+def test_what_comes_after_the_last_step_is_no_step(build, made):
+    """A call ends a step, and nobody knows whether another one begins."""
+    (made.tmp / "steps.py").write_text(STEPS)
+    job = ["env", f"PYTHONPATH={build / 'python'}", sys.executable, "steps.py"]
+    made.sonde("mem", "record", "--device=cpu", "-o", "steps", "--", *job)
+    made.sonde("timeline", "--format=json", "-o", "steps.json", "steps")
+    events = json.loads((made.tmp / "steps.json").read_text())["traceEvents"]
+    bars = [e for e in events if e.get("cat") == "user_annotation" and e["ph"] in "XB"]
+    assert [e["name"] for e in bars] == ["step 2", "step 3", "after the last step"]
+
+
 def test_stacks_and_kineto_are_merged(packets):
     tracks, events = packets
     (outer,) = [e for e in events if e[3] == "outer"]
