@@ -188,9 +188,9 @@ static bool is_before_cut(const struct memory_source *s, const struct block_chan
 
 static void begin_step(struct timeline_process *p, uint64_t time_ns, const char *name, size_t len)
 {
-	timeline_begin(step_track(p), time_ns,
-		       &(struct timeline_event){.name = intern(name, len),
-						.category = "user_annotation"});
+	timeline_begin(
+		step_track(p), time_ns,
+		&(struct timeline_event){.name = intern(name, len), .category = "user_annotation"});
 }
 
 static void put_step(struct timeline_process *p, const struct begun_step *b)
