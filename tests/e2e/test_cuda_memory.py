@@ -3,6 +3,7 @@
 
 import json
 import os
+import pathlib
 import random
 import re
 import signal
@@ -245,52 +246,29 @@ def test_nvml_counts_what_the_driver_has_handed_out(cuda):
 
 # --- beside others ---
 
-SHIM = r"""
-#define _GNU_SOURCE
-#include <dlfcn.h>
-#include <string.h>
-static int (*real)(unsigned long long *, size_t);
-int shim_calls;
-/* a library that limits memory, as some do: it stands for the driver's function, too */
-int cuMemAlloc_v2(unsigned long long *out, size_t bytes)
-{
-	shim_calls++;
-	if (!real)
-		real = (int (*)(unsigned long long *, size_t))dlsym(
-			dlopen("libcuda.so.1", RTLD_LAZY), "cuMemAlloc_v2");
-	return real(out, bytes);
-}
-void *dlsym(void *handle, const char *name)
-{
-	static void *(*next)(void *, const char *);
-	if (!next)
-		next = (void *(*)(void *, const char *))dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.34");
-	if (!next)
-		next = (void *(*)(void *, const char *))dlvsym(RTLD_NEXT, "dlsym", OLD);
-	if (handle != RTLD_NEXT && !strcmp(name, "cuMemAlloc_v2") && !real) {
-		real = (int (*)(unsigned long long *, size_t))next(handle, name);
-		return (void *)cuMemAlloc_v2;
-	}
-	return next(handle, name);
-}
-"""
+SHIM = (pathlib.Path(__file__).parents[1] / "device" / "dlsym_shim.c").read_text()
 
 
 @pytest.mark.needs("cc")
-def test_another_library_that_interposes_dlsym(cuda):
+@pytest.mark.parametrize("way", ["dlsym", "runtime"])
+def test_another_library_that_interposes_dlsym(cuda, way):
     """Behind us (LD_PRELOAD of the user comes after ours), and before us, as a wrapper script has it."""
     shim = build_library(cuda, "shim", SHIM)
-    plain = cuda.plain("dlsym", "all", LD_PRELOAD=str(shim))
-    assert plain == cuda.plain("dlsym", "all")
-    said, rows, _ = cuda.record("dlsym", "all", LD_PRELOAD=str(shim))
+    calls = cuda.tmp / "calls"
+    env = {"LD_PRELOAD": str(shim), "SHIM_CALLS": str(calls)}
+    plain = cuda.plain(way, "all", **env)
+    assert plain == cuda.plain(way, "all")
+    said, rows, _ = cuda.record(way, "all", **env)
     assert said == plain
     assert len(split(rows)[0]) == 8
     wrapper = cuda.tmp / "wrapper"
     wrapper.write_text(f'#!/bin/sh\nLD_PRELOAD="{shim}:$LD_PRELOAD" exec "$@"\n')
     wrapper.chmod(0o755)
-    said, rows, _ = cuda.record(cuda.program, "dlsym", "all", program=str(wrapper))
+    said, rows, _ = cuda.record(cuda.program, way, "all", program=str(wrapper), SHIM_CALLS=str(calls))
     assert said == plain
     assert len(split(rows)[0]) == 8
+    # it has seen the program's two calls of cuMemAlloc each time, so what it limits stays limited
+    assert calls.read_text() == "2\n2\n2\n"
 
 
 @pytest.mark.needs("cc")
@@ -314,8 +292,7 @@ def test_a_job_that_interposes_dlsym_itself(cuda):
     	return 0;
     }
     """
-    old = "GLIBC_2.17" if os.uname().machine == "aarch64" else "GLIBC_2.2.5"
-    source.write_text(SHIM.replace("OLD", f'"{old}"') + main)
+    source.write_text(SHIM + main)
     job = cuda.tmp / "job"
     subprocess.run(["cc", "-rdynamic", source, "-o", job, "-ldl"], check=True)
     said, rows, _ = cuda.record(program=str(job))

@@ -22,6 +22,8 @@
 __attribute__((visibility("hidden"))) _Atomic(dlsym_fn) sonde_next_dlsym;
 __attribute__((visibility("hidden"))) _Atomic(dlvsym_fn) sonde_next_dlvsym;
 
+static _Atomic(dlsym_fn) libc_dlsym;
+
 /* Also by the first call, which may come before any constructor of ours. */
 __attribute__((constructor)) static void find_next(void)
 {
@@ -32,6 +34,7 @@ __attribute__((constructor)) static void find_next(void)
 	dlsym_fn next = (dlsym_fn)libc.dlsym(RTLD_NEXT, "dlsym");
 	dlvsym_fn nextv = (dlvsym_fn)libc.dlsym(RTLD_NEXT, "dlvsym");
 	(void)dlerror();
+	atomic_store(&libc_dlsym, libc.dlsym);
 	atomic_store(&sonde_next_dlvsym, nextv && !is_own_code(nextv) ? nextv : libc.dlvsym);
 	atomic_store(&sonde_next_dlsym, next && !is_own_code(next) ? next : libc.dlsym);
 }
@@ -41,6 +44,15 @@ void *next_dlsym(void *handle, const char *name)
 	dlsym_fn next = atomic_load_explicit(&sonde_next_dlsym, memory_order_acquire);
 
 	return next ? next(handle, name) : NULL;
+}
+
+/* Another interposer would look behind itself, and miss its own function, which is the one that the
+ * job would have without us: the C library is asked. */
+void *function_behind(const char *name)
+{
+	dlsym_fn ask = atomic_load_explicit(&libc_dlsym, memory_order_acquire);
+
+	return ask ? ask(RTLD_NEXT, name) : NULL;
 }
 
 /* --- names of the driver --- */
@@ -64,7 +76,7 @@ static struct picked pick_special(void *handle, const char *name, int export)
 		return pass_on;
 	if (handle == RTLD_DEFAULT && !is_own_code(next_dlsym(RTLD_DEFAULT, name)))
 		return pass_on;
-	void *behind = next_dlsym(RTLD_NEXT, name);
+	void *behind = function_behind(name);
 	if (handle == RTLD_NEXT && behind)
 		return pass_on;
 	return (struct picked){behind, 1};
@@ -79,7 +91,7 @@ static struct picked pick(void *handle, const char *name, void *result)
 	if (handle == RTLD_NEXT || handle == RTLD_DEFAULT)
 		return pick_special(handle, name, export);
 	if (result && is_own_code(result) && !has_real(export)) /* a handle of the whole program */
-		return (struct picked){next_dlsym(RTLD_NEXT, name), 1};
+		return (struct picked){function_behind(name), 1};
 	void *ours = hand_out(name, result);
 	if (result)
 		(void)dlerror(); /* of what we have looked for meanwhile */

@@ -107,7 +107,7 @@ static void *find_real(enum cuda_call call, int slot)
 			name = exports[i].name;
 	if (!name)
 		return NULL;
-	fn = next_dlsym(RTLD_NEXT, name);
+	fn = function_behind(name);
 	if (!fn && (lib = driver_library()))
 		fn = next_dlsym(lib, name);
 	if (!fn || is_own_code(fn))

@@ -25,6 +25,7 @@
 /* --- dlsym.c: the C library's, or whoever comes after us --- */
 
 void *next_dlsym(void *handle, const char *name);
+void *function_behind(const char *name);
 
 /* --- hand_out.c --- */
 
