@@ -8,6 +8,7 @@ does the same, with NVTX ranges, a copy from pinned memory, and a set by the CUD
     xlsx N FILE PACKAGES the same under msmonitor.Monitor, which saves FILE
     launches             microseconds that the host needs for the smallest launch that there is
     memory BYTES         takes so much from the driver, and gives it back
+    stats                the time, and what torch says: "NS ALLOCATED RESERVED"
     batch N              steps are N times as large from now on; those above count with 1
 
 Answers "ok …" to each. Ends with its input.
@@ -125,6 +126,14 @@ class Job:
         torch.cuda.empty_cache()
         return ""
 
+    def stats(self):
+        """Nothing else happens around that moment."""
+        torch.cuda.synchronize()
+        time.sleep(0.02)
+        now, said = time.time_ns(), torch.cuda.memory_stats()
+        time.sleep(0.02)
+        return f"{now} {said['allocated_bytes.all.current']} {said['reserved_bytes.all.current']}"
+
     def do(self, command, *args):
         if command == "steps":
             return self.train(int(args[0]))
@@ -134,6 +143,8 @@ class Job:
             return self.xlsx(int(args[0]), *args[1:])
         if command == "launches":
             return self.launches()
+        if command == "stats":
+            return self.stats()
         if command == "batch":
             return self.batch(int(args[0]))
         return self.memory(int(args[0]))

@@ -38,6 +38,10 @@ PARTS = {
             (FRAMEWORKS, (*BIN, "--device=gpu", "gpt2"), 120),
         ],
     ),
+    "beside": (
+        "a recording beside compute-sanitizer, Nsight Compute, profilers, the monitor, other interposers",
+        [("beside.py", BUILD, 170)],
+    ),
     "cost": (
         "what recording costs a step",
         [("cuda_cost.py", (*BIN, "--minutes", "{cost_minutes}"), 520)],
