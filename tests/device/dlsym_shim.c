@@ -14,9 +14,9 @@
 #include <unistd.h>
 
 #if defined(__aarch64__)
-#define FIRST_GLIBC "GLIBC_2.17"
+#	define FIRST_GLIBC "GLIBC_2.17"
 #else
-#define FIRST_GLIBC "GLIBC_2.2.5"
+#	define FIRST_GLIBC "GLIBC_2.2.5"
 #endif
 
 int shim_calls;
@@ -51,7 +51,7 @@ static int get_instead(const char *name, void **fn, int version, uint64_t flags,
 		return r;
 	if (!strcmp(name, "cuMemAlloc") && version < 14000) {
 		if (*fn != (void *)cuMemAlloc_v2)
-			real_alloc = (int (*)(unsigned long long *, size_t))*fn;
+			real_alloc = (int (*)(unsigned long long *, size_t)) * fn;
 		*fn = (void *)cuMemAlloc_v2;
 	} else if (!strcmp(name, "cuGetProcAddress") && version >= 12000) {
 		*fn = (void *)get_instead;
