@@ -98,10 +98,10 @@ struct rec_device {
 	uint64_t total_bytes;
 	uint64_t used_bytes; /* by everybody, the driver included */
 	uint64_t process_bytes; /* by the process of the run that holds this; DEVICE_UNKNOWN */
-	uint64_t others_bytes; /* by processes that are not of this recording; DEVICE_UNKNOWN */
+	uint64_t others_bytes; /* by processes that are not of this job; DEVICE_UNKNOWN */
 	uint16_t device; /* the driver's number */
 	uint16_t others; /* how many they are */
-	uint32_t reserved;
+	uint32_t job_kib; /* by other processes of this job, recorded or not */
 };
 
 #define USAGE_UNKNOWN UINT64_MAX

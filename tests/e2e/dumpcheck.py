@@ -45,12 +45,12 @@ TYPES = {
 }
 # Attribute keys in their documented order. FREE has an owner only if it was told after the MALLOC.
 BLOCK_KEYS = (
-    "allocation_id addr size pinned used total process_used device_used shadow owner inefficient "
+    "allocation_id addr size pinned used total process_used device_used job_used shadow owner inefficient "
     "inefficient_type page_type alloc_type"
 ).split()
 ATTR_KEYS = {
     "MALLOC": BLOCK_KEYS,
-    "FREE": BLOCK_KEYS[:10] + ["alloc_type"],
+    "FREE": BLOCK_KEYS[:11] + ["alloc_type"],
     "ACCESS": "allocation_id addr size type dtype format shape".split(),
     "OP_LAUNCH": "path workspace_ptr workspace_size".split(),
     "KERNEL_LAUNCH": "streamId taskId path".split(),

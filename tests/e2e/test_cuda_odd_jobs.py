@@ -192,6 +192,56 @@ def test_memory_that_others_hold(cuda):
     # a context of 100 for each of the two
     assert (memory["process"], memory["outside"]) == (150, 100)
     assert (verdict, memory["others"], memory["free"]) == ("other process", 107, 155)
+    assert not memory["job"] and "this same job" not in cuda.say(where, "oom")
+
+
+FAMILY = """
+import os, subprocess, sys
+how, other, mine = sys.argv[1], sys.argv[2:5], sys.argv[5:]
+env = {k: v for k, v in os.environ.items() if k != "LD_PRELOAD" and (how != "own" or k != "SONDE_SESSION")}
+if how == "recorded":
+    env = None
+if how == "orphan":
+    other = ["/bin/sh", "-c", 'exec 3<&0; "$@" <&3 & ', "sh", *other]
+job = subprocess.Popen(other, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+job.stdout.readline()
+status = subprocess.call(mine)
+job.communicate(b"x")
+sys.exit(status)
+"""
+
+
+REFUSED_LATE = """
+import ctypes, time
+cuda = ctypes.CDLL("libcuda.so.1")
+context, at = ctypes.c_void_p(), ctypes.c_ulonglong()
+assert cuda.cuInit(0) == cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
+assert cuda.cuCtxSetCurrent(context) == 0
+assert cuda.cuMemAlloc_v2(ctypes.byref(at), ctypes.c_size_t(150 << 20)) == 0
+time.sleep(0.3)  # until it was seen who has what
+assert cuda.cuMemAlloc_v2(ctypes.byref(at), ctypes.c_size_t(200 << 20)) == 2
+for _ in range(12):
+    time.sleep(0.05)
+    assert cuda.cuMemAlloc_v2(ctypes.byref(at), ctypes.c_size_t(1 << 20)) == 0
+"""
+
+
+@pytest.mark.parametrize("how", ["recorded", "given", "own", "orphan"])
+def test_memory_that_others_of_the_job_hold(cuda, how):
+    """Recorded or not: without our libraries, with an environment of their own, without a parent."""
+    state = {**SMALL, "SIM_GPU_STATE": str(cuda.tmp / "gpus"), "SIM_CUDA_CONTEXT_MIB": "100"}
+    mine = ["/usr/bin/python3", "-c", REFUSED_LATE]
+    words = ["-c", FAMILY, how, cuda.program, "runtime", "hold", *mine]
+    _, _, where = cuda.record(*words, program="/usr/bin/python3", **state)
+    verdict, memory = why_refused(cuda, where)
+    assert (verdict, memory["others"], memory["job"]) == ("other process", 107, 107)
+    text = cuda.say(where, "oom")
+    assert "other processes hold 107.00 MiB (107.00 MiB of it processes of this same job)" in text
+    assert "use a device each (CUDA_VISIBLE_DEVICES" in text
+    uses = [g for p in cuda.show(where)["processes"] for g in p["gpus"]]
+    (use,) = [u for u in uses if u["pool_bytes"] >= 150 * MIB]
+    assert use["job_bytes"] == use["others_bytes"] == 107 * MIB
+    assert "other processes of this job 107.00 MiB, processes of others and the driver 0 B" in cuda.say(where)
 
 
 def test_pools_of_the_driver_are_nobody_elses(cuda):

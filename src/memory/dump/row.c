@@ -73,6 +73,7 @@ static const struct word keys[ATTR_KEY_END] = {
 	[ATTR_TOTAL] = {"total", NULL},
 	[ATTR_PROCESS_USED] = {"process_used", NULL},
 	[ATTR_DEVICE_USED] = {"device_used", NULL},
+	[ATTR_JOB_USED] = {"job_used", NULL},
 	[ATTR_PINNED] = {"pinned", NULL},
 	[ATTR_SHADOW] = {"shadow", NULL},
 	[ATTR_CARRIED] = {"carried", NULL},

@@ -73,6 +73,7 @@ enum attr_key {
 	ATTR_TOTAL,
 	ATTR_PROCESS_USED,
 	ATTR_DEVICE_USED,
+	ATTR_JOB_USED, /* of device_used, by other processes of the job */
 	ATTR_PINNED,
 	ATTR_SHADOW,
 	ATTR_CARRIED, /* allocated before the part of the recording that was kept */

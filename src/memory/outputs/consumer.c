@@ -125,7 +125,7 @@ static int open_memory(const struct recorder_session *session, struct consumer *
 	};
 	outputs_open(&s->outputs, &where, writer_find(mem_format_name(s->cfg.format)),
 		     s->cfg.compat);
-	s->devices = device_memory_new();
+	s->devices = device_memory_new(session->dir, (pid_t)session->page->root_pid);
 	s->host = job_memory_new();
 	s->page = session->page;
 	s->report = (struct report){

@@ -6,21 +6,29 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/clock.h"
+#include "base/containers/hmap.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/proc.h"
 #include "device/ascend/metrics/dcmi.h"
 #include "device/cuda/metrics/nvml.h"
 #include "device/metrics_processes.h"
+#include "wire/control_page.h"
 
 #define MS 1000000ull
 #define EVERY_NS (500 * MS)
 #define SETTLE_NS (200 * MS)
 #define MAX_DEVICES 64
+#define MAX_ANCESTORS 64
+#define ENVIRON_BYTES (256u << 10)
 
 /* A device, and whose it is: numbers of two vendors say nothing about each other. */
 struct wanted {
@@ -61,6 +69,10 @@ struct device_memory {
 	unsigned ndevices;
 	struct sample samples[MAX_DEVICES];
 	unsigned nsamples;
+	struct hmap recorded; /* pids of the job's processes that are */
+	struct hmap kin; /* pids on the devices that are of the job, too */
+	char *environment; /* what these have in theirs */
+	pid_t root;
 	/* For waiting only. */
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
@@ -142,6 +154,50 @@ static int sample_cuda(struct libraries *l, const struct wanted *of, struct samp
 	return 0;
 }
 
+/* What any process may claim, so it has to be of this user. */
+static bool has_environment(pid_t pid, const char *wanted)
+{
+	char path[32], *text;
+	struct stat st;
+	bool found = false;
+
+	snprintf(path, sizeof(path), "/proc/%d", (int)pid);
+	if (!wanted || stat(path, &st) < 0 || st.st_uid != geteuid())
+		return false;
+	text = xmalloc(ENVIRON_BYTES);
+	ssize_t n = proc_read(pid, "environ", text, ENVIRON_BYTES);
+	for (const char *p = text; !found && n > 0 && p < text + n; p += strlen(p) + 1)
+		found = !strcmp(p, wanted);
+	free(text);
+	return found;
+}
+
+/* One without our libraries: a static program, an environment of its own. */
+static bool is_of_job(const struct device_memory *m, pid_t pid)
+{
+	struct proc_stat st;
+	pid_t of = pid;
+
+	for (unsigned i = 0; i < MAX_ANCESTORS && proc_stat_read(of, &st) == 0; i++) {
+		of = (pid_t)st.parent;
+		if (of <= 1)
+			break;
+		if (of == m->root || hmap_get(&m->recorded, (uint64_t)of) != HMAP_NONE)
+			return true;
+	}
+	return has_environment(pid, m->environment);
+}
+
+static void find_kin(struct device_memory *m, const struct device_processes *ps)
+{
+	for (size_t i = 0; i < ps->n; i++) {
+		pid_t pid = ps->list[i].pid;
+
+		if (hmap_get(&m->recorded, (uint64_t)pid) == HMAP_NONE && is_of_job(m, pid))
+			hmap_put(&m->kin, (uint64_t)pid, 1);
+	}
+}
+
 static void release_samples(struct device_memory *m)
 {
 	for (unsigned i = 0; i < m->nsamples; i++)
@@ -152,6 +208,7 @@ static void release_samples(struct device_memory *m)
 static void take_samples(struct device_memory *m, struct libraries *l)
 {
 	release_samples(m);
+	hmap_release(&m->kin);
 	for (unsigned i = 0; i < m->ndevices; i++) {
 		struct wanted of = m->devices[i];
 		struct sample *s = &m->samples[m->nsamples];
@@ -165,6 +222,7 @@ static void take_samples(struct device_memory *m, struct libraries *l)
 		}
 		s->of = of;
 		s->time_ns = clock_mono_ns();
+		find_kin(m, &s->processes);
 		m->nsamples++;
 	}
 }
@@ -206,11 +264,13 @@ static void start_thread(struct device_memory *m)
 
 /* --- the recorder's side --- */
 
-struct device_memory *device_memory_new(void)
+struct device_memory *device_memory_new(const char *dir, pid_t root)
 {
 	struct device_memory *m = xcalloc(1, sizeof(*m));
 	pthread_condattr_t attr;
 
+	m->environment = dir ? xasprintf(SESSION_ENV "=%s", dir) : NULL;
+	m->root = root;
 	pthread_mutex_init(&m->lock, NULL);
 	pthread_condattr_init(&attr);
 	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
@@ -249,6 +309,9 @@ void device_memory_free(struct device_memory *m)
 		pthread_join(m->thread, NULL);
 	}
 	release_samples(m);
+	hmap_release(&m->recorded);
+	hmap_release(&m->kin);
+	free(m->environment);
 	pthread_cond_destroy(&m->changed);
 	pthread_mutex_destroy(&m->lock);
 	free(m);
@@ -275,6 +338,13 @@ static void want_device(void *arg, const struct track_device *d)
 		memcpy(w->uuid, d->uuid, sizeof(w->uuid));
 }
 
+static void note_recorded(void *arg, const struct track_process *p)
+{
+	struct device_memory *m = arg;
+
+	hmap_put(&m->recorded, p->shown_pid ? p->shown_pid : p->pid, 1);
+}
+
 static void request_samples(struct device_memory *m, const struct track *t, uint64_t now_ns)
 {
 	m->seen = track_signs(t);
@@ -284,6 +354,8 @@ static void request_samples(struct device_memory *m, const struct track *t, uint
 	track_devices(t, want_device, m);
 	if (!m->ndevices)
 		return;
+	hmap_release(&m->recorded);
+	track_processes(t, note_recorded, m);
 	atomic_store(&m->state, ASKED);
 	if (!m->started) {
 		start_thread(m);
@@ -320,7 +392,7 @@ static void share_out(const struct emission *t, const struct track_device *d,
 
 	if (!s->has_processes)
 		return;
-	uint64_t mine = 0, others = 0;
+	uint64_t mine = 0, others = 0, job = 0;
 	for (size_t i = 0; i < s->processes.n; i++) {
 		const struct device_process *p = &s->processes.list[i];
 
@@ -329,7 +401,10 @@ static void share_out(const struct emission *t, const struct track_device *d,
 		if ((uint32_t)p->pid == d->pid) {
 			mine = p->bytes;
 			found = true;
-		} else if (!track_has_pid(t->track, (uint32_t)p->pid)) {
+		} else if (track_has_pid(t->track, (uint32_t)p->pid) ||
+			   hmap_get(&t->m->kin, (uint64_t)p->pid) != HMAP_NONE) {
+			job += p->bytes;
+		} else {
 			others += p->bytes;
 			r->others++;
 		}
@@ -337,6 +412,7 @@ static void share_out(const struct emission *t, const struct track_device *d,
 	if (found || !d->used_bytes) {
 		r->process_bytes = mine;
 		r->others_bytes = others;
+		r->job_kib = job >> 10 > UINT32_MAX ? UINT32_MAX : (uint32_t)(job >> 10);
 	} else {
 		r->others = 0;
 	}

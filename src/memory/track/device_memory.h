@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
  * Samples of device memory for the recording: how much each device that the job uses has, how much
- * of it is used, and by which process. The recorder takes them, never the job, in a thread of their
+ * of it is used, and by which process. Processes that are not recorded belong to the job, too, if they
+ * descend from one of it or have its environment. The recorder takes them, never the job, in a thread of their
  * own, since the driver may take its time. Without the vendor's library (DCMI or
  * NVML) there are none.
  *
@@ -12,13 +13,15 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "base/containers/buf.h"
 #include "memory/track/track.h"
 
 struct device_memory;
 
-struct device_memory *device_memory_new(void);
+/* dir: of the session, borrowed; root: the launched process, 0 where it is not known. */
+struct device_memory *device_memory_new(const char *dir, pid_t root);
 /* A thread that hangs in the driver is left behind: the process is about to end. */
 void device_memory_free(struct device_memory *m); /* m may be NULL */
 

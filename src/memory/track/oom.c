@@ -40,6 +40,8 @@ void rows_put_device(const struct usage *u, struct row *row, uint64_t time_ns)
 	if (u->memory.process_bytes != DEVICE_UNKNOWN)
 		row_attr_number(row, ATTR_PROCESS_USED, u->memory.process_bytes);
 	row_attr_number(row, ATTR_DEVICE_USED, u->memory.used_bytes);
+	if (u->memory.job_kib)
+		row_attr_number(row, ATTR_JOB_USED, (uint64_t)u->memory.job_kib << 10);
 }
 
 static uint64_t minus_or_zero(uint64_t a, uint64_t b)

@@ -46,10 +46,12 @@ static void apply_view(struct oom_incident *i, const struct oom_view *v)
 	if (!i->has_others && (others || rest)) {
 		i->has_others = true;
 		i->others_bytes = others ? v->others.bytes : v->rest.bytes;
+		i->job_bytes = others ? v->job_bytes : 0;
 	}
 	if (!i->has_outside && others && rest && oom_is_cuda(i)) {
 		i->has_outside = true;
 		i->others_bytes = v->others.bytes;
+		i->job_bytes = v->job_bytes;
 		i->outside_bytes = oom_less(v->rest.bytes, oom_sum(v->others.bytes, i->kept_bytes));
 	}
 }
@@ -107,11 +109,14 @@ static void count_own(const struct block_change *c, const struct row *row)
 
 static void on_block(struct oom *o, struct block_process *p, const struct row *row)
 {
-	uint64_t mine, all;
+	uint64_t mine, all, job;
 
 	if (!row_number(row, ATTR_PROCESS_USED, &mine) || !row_number(row, ATTR_DEVICE_USED, &all))
 		return;
 	struct oom_view *v = view_of(o, p, row->device);
+	v->job_bytes = row_number(row, ATTR_JOB_USED, &job) ? job : 0;
+	if (v->job_bytes > oom_less(all, mine))
+		v->job_bytes = oom_less(all, mine);
 	note_sample(o, v, &v->others, row, oom_less(all, mine));
 }
 

@@ -28,7 +28,8 @@
  *			granted_later, requested_bytes, function, where, c_stack[], python_stack[],
  *			verdict ("real exhaustion", …), reason, advice, own_view_only
  *	  device_memory	total_bytes (or what the process may use of them), process_bytes,
- *			kept_bytes (by the driver's pools), outside_bytes (its context and libraries), others_bytes, limit_bytes,
+ *			kept_bytes (by the driver's pools), outside_bytes (its context and libraries), others_bytes, job_bytes
+ *			(of them, by other processes of this job; null: none is known), limit_bytes,
  *			space_bytes (of the host: in use of what is limited), machine_bytes,
  *			free_bytes
  *	  pools[]	pool, reserved_bytes, allocated_bytes, blocks, free_bytes, free_pieces,

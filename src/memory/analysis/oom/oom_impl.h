@@ -64,6 +64,7 @@ struct oom_incident {
 	uint64_t own_bytes; /* the driver's blocks of this process on the device */
 	bool has_others;
 	uint64_t others_bytes;
+	uint64_t job_bytes; /* of them, by other processes of this job */
 	bool has_outside; /* what this process has besides: context, libraries */
 	uint64_t outside_bytes;
 	uint64_t kept_bytes; /* by pools of CUDA's driver, beside what they have handed out */
@@ -83,6 +84,7 @@ struct oom_view {
 	struct block_process *process;
 	uint32_t device;
 	struct oom_sample others; /* the driver reported who has what */
+	uint64_t job_bytes; /* of others, by processes of this job */
 	struct oom_sample rest; /* in use, but not by the driver's blocks of this process */
 };
 

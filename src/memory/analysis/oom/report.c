@@ -203,6 +203,7 @@ static void print_device(const struct view *g, const struct oom_incident *i,
 		{i->has_outside && i->kept_bytes, i->kept_bytes, "kept by pools of the driver"},
 		{i->has_outside, i->outside_bytes, "by its context and libraries"},
 		{i->has_others, i->others_bytes, "by others and the driver"},
+		{i->has_others && i->job_bytes, i->job_bytes, "of it by processes of this job"},
 		{a->has_free, a->free_bytes, "free"},
 	};
 	bool any = false;
@@ -357,6 +358,7 @@ static json_t *device_memory_value(const struct oom_incident *i, const struct oo
 	put_known(o, "kept_bytes", i->has_outside, i->kept_bytes);
 	put_known(o, "outside_bytes", i->has_outside, i->outside_bytes);
 	put_known(o, "others_bytes", i->has_others, i->others_bytes);
+	put_known(o, "job_bytes", i->has_others && i->job_bytes, i->job_bytes);
 	put_known(o, "limit_bytes", i->limit != 0, i->limit);
 	put_known(o, "space_bytes", i->space_bytes != 0, i->space_bytes);
 	put_known(o, "machine_bytes", i->machine_bytes != 0, i->machine_bytes);

@@ -155,9 +155,18 @@ static void reason_fragmentation(const struct oom_incident *i, const struct oom_
 			 BYTES(p->largest_free), BYTES(i->requested));
 }
 
+/* Also behind a number that has others of the job in it. */
+static void add_others(const struct oom_incident *i, struct buf *out)
+{
+	add_text(out, "{}", BYTES(i->others_bytes));
+	if (i->job_bytes)
+		add_text(out, " ({} of it processes of this same job)", BYTES(i->job_bytes));
+}
+
 static void reason_others(const struct oom_incident *i, const struct oom_answer *a, struct buf *out)
 {
-	add_text(out, "other processes hold {}", BYTES(i->others_bytes));
+	add_text(out, "other processes hold ");
+	add_others(i, out);
 	if (a->has_total)
 		add_text(out, " of the {}", BYTES(a->total_bytes));
 	add_text(out, " of device {}, this one {}; without them the {} would have fitted.",
@@ -184,11 +193,11 @@ static void reason_exhaustion(const struct oom_incident *i, const struct oom_ans
 		add_text(out, ", pools of the driver keep {} for it", BYTES(i->kept_bytes));
 	if (i->has_outside)
 		add_text(out, ", its context and libraries {}", BYTES(i->outside_bytes));
-	if (i->has_others && !a->limited)
-		add_text(out,
-			 knows_whose(i) ? ", others and the driver {}"
-					: ", its context, pools of the driver and others {}",
-			 BYTES(i->others_bytes));
+	if (i->has_others && !a->limited) {
+		add_text(out, knows_whose(i) ? ", others and the driver "
+					     : ", its context, pools of the driver and others ");
+		add_others(i, out);
+	}
 	if (a->has_free)
 		add_text(out, ", {} are free", BYTES(a->free_bytes));
 	add_text(out, "; {} more were asked for.", BYTES(i->requested));
@@ -206,8 +215,8 @@ static void reason_context(const struct oom_incident *i, const struct oom_answer
 			 DEVICE(i->device));
 		return;
 	}
-	add_text(out, "a context takes some hundred MiB, and other processes hold {}",
-		 BYTES(i->others_bytes));
+	add_text(out, "a context takes some hundred MiB, and other processes hold ");
+	add_others(i, out);
 	if (a->has_total)
 		add_text(out, " of the {}", BYTES(a->total_bytes));
 	add_text(out, " of device {}.", DEVICE(i->device));
@@ -273,15 +282,33 @@ static void advise_smaller(const struct oom *o, const struct oom_incident *i, st
 	add_text(out, ".");
 }
 
+static void advise_others(const struct oom_incident *i, struct buf *out)
+{
+	bool cuda = oom_is_cuda(i);
+
+	if (i->job_bytes >= i->others_bytes / 2 && i->job_bytes)
+		add_text(
+			out,
+			"Let the processes of this job use a device each ({}, or the rank's number "
+			"as the device), and keep helpers, such as data loaders, off it; `{}` "
+			"lists them.",
+			TEXT(cuda ? "CUDA_VISIBLE_DEVICES" : "ASCEND_RT_VISIBLE_DEVICES"),
+			TEXT(cuda ? "nvidia-smi" : "npu-smi info"));
+	else
+		add_text(out,
+			 "See who that is with `{}`, and wait for it, stop it, or take another "
+			 "device{}.",
+			 TEXT(cuda ? "nvidia-smi" : "npu-smi info"),
+			 TEXT(oom_is_context(i) ? " (CUDA_VISIBLE_DEVICES)" : ""));
+}
+
 void oom_advice(const struct oom *o, const struct oom_incident *i, const struct oom_answer *a,
 		struct buf *out)
 {
 	enum row_type pool = a->pool ? a->pool->type : TYPE_END;
 
 	if (oom_is_context(i)) {
-		add_text(out,
-			 "See who has the device with `nvidia-smi`, and wait for it, stop it, or "
-			 "take another device (CUDA_VISIBLE_DEVICES).");
+		advise_others(i, out);
 		return;
 	}
 	if (i->device == DEV_HOST && a->verdict != OOM_LEAK) {
@@ -307,10 +334,7 @@ void oom_advice(const struct oom *o, const struct oom_incident *i, const struct 
 				 "small ones.");
 		break;
 	case OOM_OTHER_PROCESS:
-		add_text(out,
-			 "See who that is with `{}`, and wait for it, stop it, or take another "
-			 "device.",
-			 TEXT(oom_is_cuda(i) ? "nvidia-smi" : "npu-smi info"));
+		advise_others(i, out);
 		break;
 	case OOM_EXHAUSTION:
 		if (a->limited)

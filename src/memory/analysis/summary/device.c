@@ -32,7 +32,7 @@ static void take_moment(struct summary_device *d, const struct summary_moment *m
 void summary_use_block(struct summary_device *d, const struct row *row)
 {
 	const struct summary_moment before = d->newest;
-	uint64_t all, mine, has, blocks;
+	uint64_t all, mine, has, blocks, job;
 
 	if (row->type == TYPE_CUDA && row_number(row, ATTR_TOTAL, &has) &&
 	    row_number(row, ATTR_USED, &blocks))
@@ -45,6 +45,7 @@ void summary_use_block(struct summary_device *d, const struct row *row)
 	if (known) {
 		d->use.has_others = true;
 		d->use.others = less(all, mine);
+		d->use.job = row_number(row, ATTR_JOB_USED, &job) ? job : 0;
 	}
 	/* It was taken before the first row that has it. */
 	if (d->sampled == all || d->use.exact || !before.blocks)
@@ -90,6 +91,7 @@ bool summary_use(const struct summary_pool *pool, struct summary_share *out)
 	rest -= kept;
 	if (out->has_others) {
 		out->others = d->use.others < rest ? d->use.others : rest;
+		out->job = d->use.job < out->others ? d->use.job : out->others;
 		out->process = rest - out->others;
 	} else {
 		out->not_told = rest;

@@ -96,6 +96,7 @@ static json_t *use_value(const struct summary_pool *pool)
 	fields_put(o, use_fields, &u, NULL);
 	put_known(o, "rest_of_process_bytes", u.has_others, u.process);
 	put_known(o, "others_bytes", u.has_others, u.others);
+	put_known(o, "job_bytes", u.has_others && u.job, u.job);
 	put_known(o, "not_told_bytes", !u.has_others, u.not_told);
 	return o;
 }

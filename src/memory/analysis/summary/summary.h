@@ -36,7 +36,8 @@
  *	               largest
  *	  gpus[]       what a GPU has in use: device, time_ns, total_bytes (or null), used_bytes =
  *	               pool_bytes (of them tensor_bytes) + rest_of_process_bytes (context and
- *	               libraries) + others_bytes (other processes and the driver); the last two are
+ *	               libraries) + others_bytes (other processes and the driver; job_bytes of them
+ *	               are of processes of this job, or null); the last two are
  *	               null where nobody tells them apart, and not_told_bytes is their sum
  *	  mapped_files  of files, in no pool: mappings, peak_bytes, left_bytes
  *	ooms[]         the first ones: pid, device, time_ns, after_ns, requested_bytes, function

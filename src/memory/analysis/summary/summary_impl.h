@@ -67,6 +67,7 @@ struct summary_device {
 		struct summary_moment then;
 		bool has_others;
 		uint64_t others; /* the newest that is known */
+		uint64_t job; /* of them, by processes of this job */
 	} use;
 	struct summary_moment newest;
 	uint64_t kept; /* by pools of CUDA's driver, now */
@@ -214,6 +215,7 @@ struct summary_share {
 	uint64_t kept_bytes; /* by the driver's pools, beside what they have handed out */
 	bool has_others;
 	uint64_t process, others, not_told;
+	uint64_t job; /* of others, by processes of this job */
 };
 
 /* Of a process, by its CUDA pool; false where nothing is known, or for another pool. */

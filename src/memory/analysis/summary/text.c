@@ -281,15 +281,20 @@ static void print_use(const struct view *g, const struct summary_pool *pool)
 	if (u.kept_bytes)
 		add_text(&t, ", the driver's pools kept {} for it", BYTES(u.kept_bytes));
 	add_text(&t, ", ");
-	if (u.has_others)
-		add_text(&t, "its context and libraries {}, other processes and the driver {}.",
-			 BYTES(u.process), BYTES(u.others));
-	else
+	if (u.has_others) {
+		add_text(&t, "its context and libraries {}, ", BYTES(u.process));
+		if (u.job)
+			add_text(&t, "other processes of this job {}, ", BYTES(u.job));
+		add_text(&t, "{} and the driver {}.",
+			 TEXT(u.job ? "processes of others" : "other processes"),
+			 BYTES(u.others - u.job));
+	} else {
 		add_text(
 			&t,
 			"{} were its context and libraries, other processes and the driver (nobody "
 			"tells them apart here).",
 			BYTES(u.not_told));
+	}
 	print_paragraph(g, &t);
 }
 

@@ -154,6 +154,9 @@ TEST(track_oom, samples_in_rows)
 	add_free(&r, 6 * S + 1, 0x1000, POOL_PTA); /* too old by now */
 	sample(7 * S, 0, 2000, DEVICE_UNKNOWN);
 	alloc(7 * S, 0x1000, 8, POOL_HAL, 0);
+	RECORD(&r, REC_DEVICE, rec_device, 8 * S, .total_bytes = 1u << 30, .used_bytes = 9000,
+	       .process_bytes = 10, .job_kib = 3);
+	add_free(&r, 8 * S, 0x1000, POOL_HAL);
 	feed();
 	ROWS("MALLOC HAL - @1000000000 t7 d0 allocation_id:1,addr:1000,size:5,used:5,"
 	     "page_type:normal,alloc_type:alloc\n"
@@ -165,7 +168,9 @@ TEST(track_oom, samples_in_rows)
 	     "process_used:10,device_used:1000\n"
 	     "FREE PTA - @6000000001 t7 d0 allocation_id:2,addr:1000,size:6,used:0,total:0\n"
 	     "MALLOC HAL - @7000000000 t7 d0 allocation_id:4,addr:1000,size:8,used:8,"
-	     "device_used:2000,page_type:normal,alloc_type:alloc\n");
+	     "device_used:2000,page_type:normal,alloc_type:alloc\n"
+	     "FREE HAL - @8000000000 t7 d0 allocation_id:4,addr:1000,size:8,used:0,"
+	     "process_used:10,device_used:9000,job_used:3072\n");
 	done();
 }
 
