@@ -39,3 +39,7 @@ for _ in range(STEPS):
     if "leak" in sys.argv:
         kept.append(np.tile(x, (64, 1)))  # the leak
 print("steps", STEPS)
+held = {id(p) for _, p in net.parameters_and_names()}
+states = [p for p in optimizer.moment1 + optimizer.moment2 if id(p) not in held]
+print("holds weight", sum(p.nbytes for _, p in net.parameters_and_names()))
+print("holds optimizer_state", sum(p.nbytes for p in states))

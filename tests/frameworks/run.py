@@ -8,7 +8,7 @@ usage: run.py --bin BUILD/bin/sonde [--python PYTHON] [--device cpu|gpu] [--out 
 
 Each program (the other files of this folder) runs twice: as it is, where nothing may be found, and with
 the word `leak`, where the leak must be found at the line that is marked "# the leak". Its steps must be
-as many as it says. Programs whose packages the interpreter lacks are named and left out. Exits with 1 if
+as many as it says, and its modules must hold what it says at its end ("holds weight 1024": bytes). Programs whose packages the interpreter lacks are named and left out. Exits with 1 if
 anything was wrong.
 
 With --forked they run in processes that are forked from one that has imported torch, in one recording:
@@ -133,6 +133,16 @@ class Checks:
         self.check_steps(program, answer, said, place)
         self.say(not answer["leaks"], program, "nothing is found in the healthy one", place)
 
+    def check_held(self, program, said, place):
+        expected = {kind: int(size) for kind, size in re.findall(r"^holds (\w+) (\d+)$", said, re.M)}
+        if not expected:
+            return
+        words = ["owners", "--by=module", "--at=end", "--top=100000", "--json", place]
+        devices = json.loads(self.run(self.sonde, "mem", *words).stdout)["devices"]
+        first = [g for d in devices for g in d["groups"] if g["depth"] == 1 and not g["rest"]]
+        found = {kind: sum(g["types"][kind] for g in first) for kind in expected}
+        self.say(found == expected, program, f"modules hold {expected}, found {found}")
+
     def check_leak(self, program, said, answer, place):
         self.check_steps(f"{program} leak", answer, said, place)
         where = f"({program}.py:{line_of_leak(program)})"
@@ -141,7 +151,9 @@ class Checks:
         self.say(good, program, f"the leak is found at {where}", place)
 
     def check(self, program):
-        self.check_healthy(program, *self.record(program, HERE / f"{program}.py"))
+        said, answer, place = self.record(program, HERE / f"{program}.py")
+        self.check_healthy(program, said, answer, place)
+        self.check_held(program, said, place)
         self.check_leak(program, *self.record(f"{program}-leak", HERE / f"{program}.py", "leak"))
 
     def check_forked(self, programs):

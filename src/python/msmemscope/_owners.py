@@ -25,6 +25,8 @@ Besides, each block gets the path of its module in the model (see sonde/_layers.
 module whose forward runs, of the operation whose gradient is computed (sonde/_gradients.py), or that of
 the parameter.
 
+Programs of MindSpore: see _cell_owners.py.
+
 A forward that ends by an exception may leave no word of it. So each window remembers the frame that
 it belongs to, and one whose frame is gone is closed by whatever opens the next.
 """
@@ -38,7 +40,7 @@ import weakref
 
 from sonde import _gradients, _layers, _model_parts, _module_hooks, _sonde
 
-from . import _addresses, _history, _imports, _messages, _program_errors
+from . import _addresses, _cell_owners, _history, _imports, _messages, _program_errors
 
 DETAIL_1 = 3
 SYNC_S = 0.5  # less than the recorder waits for what the pool of torch has noted down
@@ -68,8 +70,8 @@ def wanted(settings):
 
 def enable(settings):
     _layers.attach(_sonde)
-    waits = _imports.when_imported("torch", _hook_torch)
-    _undo.append(waits.cancel)
+    for name, hook in (("torch", _hook_torch), ("mindspore", _hook_mindspore)):
+        _undo.append(_imports.when_imported(name, hook).cancel)
 
 
 def disable():
@@ -89,6 +91,10 @@ def _hook_torch(torch):
             _program_errors.pass_on(why)
             _messages.warn_once(f"some owners are not recorded: {hook.__name__}: {_messages.describe(why)}")
     _follow_gradients(torch)
+
+
+def _hook_mindspore(mindspore):
+    _undo.append(_cell_owners.hook(mindspore))
 
 
 def _guard(function):

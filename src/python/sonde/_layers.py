@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MulanPSL-2.0
-"""Which module of a model memory belongs to, by its path: ``transformer.h.3.mlp.c_fc``.
+"""Which module of a model memory belongs to, by its path: ``transformer.h.3.mlp.c_fc``. Cells of
+MindSpore are modules, too.
 
 The outermost module that is called is a model. All modules below it, and their parameters and
 buffers, have paths as ``named_modules()`` and ``named_parameters()`` have them, without the names
@@ -92,7 +93,9 @@ def search(module, outermost):
 
 def _wrapped_in(module):
     """The name of the module that this one only wraps, or None."""
-    children = module._modules
+    children = _model_parts.children_of(module)
+    if _model_parts.is_cell(module):
+        return _wrapped_cell(module, children)
     for name in WRAPPED:
         if children.get(name) is not None:
             return name
@@ -101,12 +104,24 @@ def _wrapped_in(module):
     return "module" if alone and not own else None
 
 
+def _has_parameters(child):
+    return child is not None and _model_parts.has_parameters(child)
+
+
+def _wrapped_cell(cell, children):
+    """Cells for training and for a loss add nothing to the names of parameters, and say so."""
+    if getattr(cell, "_auto_prefix", True) or _model_parts.named_tensors_of(cell, "_parameters"):
+        return None
+    held = [name for name, child in children.items() if _has_parameters(child)]
+    return held[0] if len(held) == 1 else None
+
+
 def _unwrapped(module):
     for _ in range(MAX_WRAPPERS):
         name = _wrapped_in(module)
         if name is None:
             break
-        module = module._modules[name]
+        module = _model_parts.children_of(module)[name]
     return module
 
 
@@ -138,15 +153,15 @@ def _add_all(module, name):
             continue
         seen.add(id(part))
         _add(part, f"{name}:{path}:{_class_of(part)}")
-        for tensors in (part._parameters, part._buffers):
-            for key, tensor in list(tensors.items()):
+        for kind in ("_parameters", "_buffers"):
+            for key, tensor in list(_model_parts.named_tensors_of(part, kind).items()):
                 if tensor is not None and id(tensor) not in seen:
                     seen.add(id(tensor))
                     _add(tensor, f"{name}:{_join(path, key)}:")
         wrapped = _wrapped_in(part)
         children = [
             (child, path if key == wrapped else _join(path, key))
-            for key, child in part._modules.items()
+            for key, child in _model_parts.children_of(part).items()
             if child is not None
         ]
         todo += reversed(children)

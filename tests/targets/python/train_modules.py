@@ -433,4 +433,5 @@ def main():
         gc.collect()
 
 
-main()
+if __name__ == "__main__":
+    main()

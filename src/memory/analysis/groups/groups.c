@@ -284,8 +284,8 @@ static void describe_rest(const struct groups *g, const struct group *reported, 
 static void describe_missing(const struct groups *g, struct buf *out)
 {
 	if (g->options.by == GROUPS_BY_MODULE)
-		add_text(out, "Modules are known of PyTorch, in recordings that were made with "
-			      "--analysis=decompose; a csv or db file has none.");
+		add_text(out, "Modules are known of PyTorch and MindSpore, in recordings that were "
+			      "made with --analysis=decompose; a csv or db file has none.");
 	else
 		words_stacks_hint(out, false);
 }

@@ -3,6 +3,8 @@
 outermost. What is compiled as a whole (a function with ms.jit, sinking of data) makes no such calls,
 and its steps are not seen."""
 
+import sys
+
 from . import _calls, _pattern
 
 pattern = _pattern.Pattern()
@@ -16,10 +18,16 @@ def listen(mindspore, tell):
     if _tell is not None:
         return
     _tell = tell
-    for name in ("Optimizer", "TrainOneStepCell"):
-        cls = getattr(mindspore.nn, name, None)
+    for cls in (*optimizers(mindspore), getattr(mindspore.nn, "TrainOneStepCell", None)):
         if isinstance(cls, type):
             _listener.listen(cls)
+
+
+def optimizers(mindspore):
+    """Classes of them: those of mindspore.nn, and those of mindspore.mint."""
+    newer = sys.modules.get("mindspore.experimental.optim.optimizer")
+    found = [getattr(module, "Optimizer", None) for module in (mindspore.nn, newer)]
+    return tuple(cls for cls in found if isinstance(cls, type))
 
 
 def leave():
