@@ -130,6 +130,11 @@ int recording_create_new(struct recording_writer **out, const char *path, struct
 	return open_writer(out, path, O_EXCL, err);
 }
 
+void recording_set_mode(struct recording_writer *w, unsigned mode)
+{
+	(void)fchmod(w->fd, mode);
+}
+
 /* The payload as it goes into the file, behind room for its frame. Returns the stored size. */
 static size_t store_payload(struct recording_writer *w, const void *payload, size_t bytes)
 {

@@ -18,6 +18,7 @@ struct recording_writer;
 int recording_create(struct recording_writer **out, const char *path, struct err *err);
 /* -EEXIST: there is a file of that name. */
 int recording_create_new(struct recording_writer **out, const char *path, struct err *err);
+void recording_set_mode(struct recording_writer *w, unsigned mode); /* else 0600 */
 
 /*
  * Appends one frame with a single write. On failure (full disk) the file is cut back to its last

@@ -24,6 +24,7 @@
 #include "report/tree.h"
 
 #define MOST_MEMORIES 8u
+#define MOST_TRACES 64 /* processes of a traced job of which stacks are shown */
 
 struct page {
 	struct page_options o;
@@ -90,6 +91,29 @@ static void add_recorded_stacks(struct page *r, const char *recording, const cha
 {
 	r->written.profiles += profiles_add_recording(r->profiles, r->written.profiles, recording,
 						      path, r->o.choice, &r->tree, NULL) == 0;
+}
+
+static int is_trace_dir(const struct dirent *e)
+{
+	return e->d_name[0] != '.' && text_ends_with(e->d_name, SESSION_TRACE_SUFFIX);
+}
+
+/* A trace of a running job has a recording for each process; that in `from` was read. */
+static void add_stacks_of_others(struct page *r, const char *path, const char *from)
+{
+	struct dirent **found = NULL;
+	int n = scandir(path, &found, is_trace_dir, alphasort);
+
+	for (int i = 0; i < n; i++) {
+		char *dir = xasprintf("%s/%s", path, found[i]->d_name);
+
+		if (i < MOST_TRACES && strcmp(dir, from) != 0)
+			add_recorded_stacks(r, dir, dir);
+		free(dir);
+		free(found[i]);
+	}
+	if (n >= 0)
+		free(found);
 }
 
 /* Adds to `from` (may be NULL) what was read: of several recordings the newest. */
@@ -200,6 +224,8 @@ static int add_directory(struct page *r, const char *path, struct err *err)
 	if (status < 0 && status != -ENOENT)
 		return err_set(err, memory.code, "%s", memory.text);
 	bool one = from.len && is_of_record(buf_str(&from));
+	if (text_ends_with(buf_str(&from), SESSION_TRACE_SUFFIX) && strcmp(buf_str(&from), path))
+		add_stacks_of_others(r, path, buf_str(&from));
 	(void)add_activities(r, one ? buf_str(&from) : path, &activity);
 	buf_release(&from);
 	int n = scandir(path, &found, is_profile_name, alphasort);

@@ -265,8 +265,14 @@ static const struct shown_counter {
 	{"gpu_utilization_rate", "gpu", "GPU", "busy, %", 0},
 	{"gpu_memory_used_mb", "memory_used_mb", "GPU", "memory used", MIB},
 	{"gpu_power_w", "power_w", "GPU", "power, W", 0},
+	{"host_disk_read", "bytes_per_s", "host", "read from disks, bytes per s", 0},
+	{"host_disk_written", "bytes_per_s", "host", "written to disks, bytes per s", 0},
+	{"host_network_in", "bytes_per_s", "host", "network in, bytes per s", 0},
+	{"host_network_out", "bytes_per_s", "host", "network out, bytes per s", 0},
 	{"process_cpu_percent", "cpu", "process", "processor time, % of one processor", 0},
 	{"process_rss_mb", "rss_mb", "process", "memory (RSS)", MIB},
+	{"process_disk_read", "bytes_per_s", "process", "read from disks, bytes per s", 0},
+	{"process_disk_written", "bytes_per_s", "process", "written to disks, bytes per s", 0},
 };
 #define SHOWN_COUNTERS (sizeof(shown_counters) / sizeof(shown_counters[0]))
 

@@ -34,11 +34,12 @@ static void add_found(struct source_files *f, char *path, enum source_kind kind)
 	*XPUSH(f->list, f->n, f->cap) = (struct source_file){path, kind};
 }
 
-/* Recordings first: dumps beside them were made from them. A trace has all activities of its files. */
+/* Recordings first: dumps beside them were made from them. A trace has all that the files beside it
+ * have, and its recording. */
 static enum source_kind kind_in_directory(const char *name, bool has_trace)
 {
 	if (!strcmp(name, SESSION_RECORDING))
-		return SOURCE_MEMORY;
+		return has_trace ? SOURCE_NONE : SOURCE_MEMORY;
 	if (is_trace_name(name))
 		return SOURCE_CHROME;
 	if (activity_read_is_name(name) && !strncmp(name, ACTIVITY_FILE_PREFIX, 10) && !has_trace)

@@ -45,6 +45,7 @@
 #define SESSION_RECORDING "events.sonde"
 /* <prefix><pid>_<time>: what a directory is called that no launcher made. */
 #define SESSION_PREFIX "recording_"
+#define SESSION_TRACE_SUFFIX "_sonde" /* of a trace's directory, in which its recording is, too */
 #define SESSION_MONITOR_PREFIX "monitor_" /* made by the monitor: nothing of it is kept */
 /* + uid: the directory of those, below TMPDIR. + uid + '.' + anything: where another user has taken
  * that name; it goes with the last session in it. */

@@ -72,6 +72,9 @@ struct recording_head {
 	uint64_t reserved[2];
 };
 
+/* "tool" of a FRAME_SESSION: the recording is of a trace of a running job (enum mem_tool). */
+#define RECORDING_TOOL_TRACE 4
+
 enum frame_type {
 	FRAME_SESSION = 1, /* JSON text: configuration, host, clocks */
 	FRAME_PROC = 2, /* frame_proc: a process appears */

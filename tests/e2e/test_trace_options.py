@@ -250,7 +250,7 @@ def test_files_whatever_was_asked_to_be_exported(simtrain):
     for export in "Text", "Db":
         t = simtrain.trace("--export-type", export, "--analyse", steps=1)
         names = sorted(re.sub(r"\d+", "N", p.name) for p in t.path.iterdir())
-        assert names == ["msmonitor_N_N_N.db", "summary.json", "summary.txt", "trace.json"]
+        assert names == ["events.sonde", "msmonitor_N_N_N.db", "summary.json", "summary.txt", "trace.json"]
         assert not t.about["not_honoured"]
 
 

@@ -59,6 +59,15 @@ static int add_file(struct activity_paths *p, char *path, struct err *err)
 	return r;
 }
 
+/* A trace's own recording has what the file beside it has. */
+static bool is_repeated(struct dirent **found, int n, const char *name)
+{
+	for (int i = 0; i < n; i++)
+		if (!is_recording(found[i]->d_name))
+			return is_recording(name);
+	return false;
+}
+
 /*
  * The files of a directory, or of those below it. Names have their times in them: in this order
  * those of one process follow each other.
@@ -73,7 +82,7 @@ static int add_files(struct activity_paths *p, const char *dir, bool below, stru
 	for (int i = 0; i < n; i++) {
 		char *path = xasprintf("%s/%s", dir, found[i]->d_name);
 
-		if (!below && r == 0) {
+		if (!below && r == 0 && !is_repeated(found, n, found[i]->d_name)) {
 			r = add_file(p, path, err);
 		} else if (!below) {
 			free(path);

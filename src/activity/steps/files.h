@@ -8,8 +8,9 @@
 #define SONDE_ACTIVITY_STEPS_FILES_H
 
 #include "activity/steps/job_summary.h"
+#include "wire/control_page.h"
 
-#define SPLIT_DIR_SUFFIX "_sonde"
+#define SPLIT_DIR_SUFFIX SESSION_TRACE_SUFFIX
 #define SPLIT_RANK_FILE "summary.json"
 #define SPLIT_RANK_TEXT "summary.txt"
 /* Behind the name of the directory that could not be written: why. If nothing can be written into

@@ -43,14 +43,13 @@ static int by_start(const void *a, const void *b)
 	return (x->end_ns < y->end_ns) - (x->end_ns > y->end_ns);
 }
 
-/* Marks of records are all there is, or twice what the source reports: except those of Python. */
 static bool is_in_file(const struct trace_state *t, const struct activity *a, bool record,
 		       const struct activity_writer_ops *ops)
 {
 	if (!trace_wanted(t, a))
 		return false;
 	if (record)
-		return !t->source_marks || trace_is_gc(a);
+		return trace_needs_mark(t, a);
 	/* Memory is in the timeline as the sum of it. */
 	return trace_belongs(t, a) == TRACE_IN &&
 	       (a->kind != ACTIVITY_MEMORY || ops != &activity_chrome);
@@ -127,6 +126,8 @@ static int write_into(struct trace_state *t, const char *dir, struct err *err)
 		r = write_memory(t, dir, err);
 	if (r == 0)
 		r = split_file_write_json(dir, SPLIT_RANK_FILE, split_rank_json(rank), err);
+	if (r == 0)
+		r = trace_recording_write(t, dir, err);
 	if (r == 0 && t->w->trace.analyse) {
 		r = write_words(rank, dir, err);
 		rank = NULL;
@@ -361,6 +362,7 @@ static void detach_from_window(struct trace_state *t)
 	t->own = *t->w;
 	t->own.state = NULL;
 	t->own.names = NULL;
+	t->own.process = NULL;
 	t->own.text = xstrndup(t->w->text, t->w->text_len);
 	t->own.groups = t->w->groups ? xstrdup(t->w->groups) : NULL;
 	t->w = &t->own;

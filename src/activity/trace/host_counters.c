@@ -9,9 +9,11 @@
 #include "base/mem.h"
 #include "base/proc.h"
 
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define EVERY_NS 20000000u
 #define FILE_BYTES (1u << 20)
@@ -153,4 +155,107 @@ void trace_host_sample(struct trace_state *t, uint64_t now_mono_ns)
 		sample_network(t, &s, &room);
 	buf_release(&room);
 	*XPUSH(all->list, all->n, all->cap) = s;
+}
+
+/* --- what they come to --- */
+
+#define MIB 1048576.0
+
+static double growth_of(uint64_t now, uint64_t before)
+{
+	return now > before ? (double)(now - before) : 0;
+}
+
+enum counter_id { HOST_BUSY, OWN_BUSY, HOST_USED, OWN_RESIDENT, RATES };
+
+/* Without time and value; those from RATES on are sums that grow. */
+static const struct {
+	struct trace_counter c;
+	uint32_t what; /* REQUEST_HOST_* */
+	size_t offset;
+} counters[] = {
+#define COUNTER(own, name, unit, recorded, key, scale)                                             \
+	{                                                                                          \
+		0, own, name, unit, recorded, key, scale, 0                                        \
+	}
+#define RATE(what, own, member, name, recorded)                                                    \
+	{                                                                                          \
+		COUNTER(own, name, "bytes per s", recorded, "bytes_per_s", 1), what,               \
+			offsetof(struct trace_sample, member)                                      \
+	}
+	[HOST_BUSY] = {COUNTER(false, "cpu busy", "percent", "host_cpu_percent", "cpu", 1), 0, 0},
+	[OWN_BUSY] = {COUNTER(true, "cpu", "percent of one", "process_cpu_percent", "cpu", 1), 0,
+		      0},
+	[HOST_USED] = {COUNTER(false, "memory used", "bytes", "cpu_mem", "used_bytes", 1), 0, 0},
+	[OWN_RESIDENT] = {COUNTER(true, "resident memory", "bytes", "process_rss_mb", "rss_mb",
+				  MIB),
+			  0, 0},
+	[RATES] = RATE(REQUEST_HOST_DISK, false, disk_read, "disk read", "host_disk_read"),
+	RATE(REQUEST_HOST_DISK, false, disk_written, "disk written", "host_disk_written"),
+	RATE(REQUEST_HOST_DISK, true, own_read, "read from disk", "process_disk_read"),
+	RATE(REQUEST_HOST_DISK, true, own_written, "written to disk", "process_disk_written"),
+	RATE(REQUEST_HOST_NETWORK, false, net_in, "network in", "host_network_in"),
+	RATE(REQUEST_HOST_NETWORK, false, net_out, "network out", "host_network_out"),
+};
+
+struct counters_out {
+	void (*fn)(void *arg, const struct trace_counter *c);
+	void *arg;
+	uint64_t ns;
+};
+
+static void put_value(const struct counters_out *o, size_t id, double value)
+{
+	struct trace_counter c = counters[id].c;
+
+	c.ns = o->ns;
+	c.value = value;
+	o->fn(o->arg, &c);
+}
+
+static void put_load(const struct counters_out *o, const struct trace_sample *a,
+		     const struct trace_sample *b)
+{
+	double s = growth_of(b->ns, a->ns) / 1e9;
+	double ticks = (double)sysconf(_SC_CLK_TCK);
+
+	if (b->cpu_all > a->cpu_all)
+		put_value(o, HOST_BUSY,
+			  100 * growth_of(b->cpu_busy, a->cpu_busy) /
+				  growth_of(b->cpu_all, a->cpu_all));
+	if (b->own_cpu && ticks > 0)
+		put_value(o, OWN_BUSY, 100 * growth_of(b->own_cpu, a->own_cpu) / ticks / s);
+	if (b->mem_total)
+		put_value(o, HOST_USED, growth_of(b->mem_total, b->mem_available));
+	if (b->own_rss)
+		put_value(o, OWN_RESIDENT, (double)b->own_rss);
+}
+
+static void put_traffic(const struct counters_out *o, const struct trace_sample *a,
+			const struct trace_sample *b, uint32_t what)
+{
+	for (size_t i = RATES; i < sizeof(counters) / sizeof(counters[0]); i++) {
+		const void *before = (const char *)a + counters[i].offset;
+		const void *now = (const char *)b + counters[i].offset;
+
+		if (what & counters[i].what)
+			put_value(o, i,
+				  growth_of(*(const uint64_t *)now, *(const uint64_t *)before) /
+					  (growth_of(b->ns, a->ns) / 1e9));
+	}
+}
+
+void trace_host_each(const struct trace_state *t,
+		     void (*fn)(void *arg, const struct trace_counter *c), void *arg)
+{
+	const struct trace_samples *s = &t->samples;
+	struct counters_out o = {fn, arg, 0};
+
+	for (size_t i = 1; i < s->n; i++) {
+		if (s->list[i].ns <= s->list[i - 1].ns || s->list[i].ns < t->from_ns)
+			continue;
+		o.ns = s->list[i].ns;
+		put_load(&o, &s->list[i - 1], &s->list[i]);
+		put_traffic(&o, &s->list[i - 1], &s->list[i], t->w->trace.host_sys);
+	}
 }

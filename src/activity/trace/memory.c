@@ -54,13 +54,15 @@ void trace_memory_record(struct trace_state *t, uint32_t tid, const struct rec *
 						   .bytes = a->size_bytes,
 						   .tid = tid,
 						   .device = a->device,
-						   .pool = a->pool});
+						   .pool = a->pool,
+						   .kind = a->kind});
 	else if (r->type == REC_FREE && f->pool && f->pool < POOL_END && f->kind != ALLOC_PINNED)
 		add_block(t, &(struct trace_block){.ns = ns,
 						   .addr = f->addr,
 						   .tid = tid,
 						   .device = f->device,
 						   .pool = f->pool,
+						   .kind = f->kind,
 						   .freed = true});
 }
 

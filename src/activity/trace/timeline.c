@@ -91,75 +91,28 @@ static void put_memory(const struct timeline *l, const struct trace_state *t)
 
 /* --- the host --- */
 
-static double growth_of(uint64_t now, uint64_t before)
-{
-	return now > before ? (double)(now - before) : 0;
-}
-
-static void put_load(const struct timeline *host, const struct timeline *own,
-		     const struct trace_sample *a, const struct trace_sample *b)
-{
-	double s = growth_of(b->ns, a->ns) / 1e9;
-	double ticks = (double)sysconf(_SC_CLK_TCK);
-
-	if (b->cpu_all > a->cpu_all)
-		put_counter(host, b->ns, "cpu busy", "percent",
-			    100 * growth_of(b->cpu_busy, a->cpu_busy) /
-				    growth_of(b->cpu_all, a->cpu_all));
-	if (b->own_cpu && ticks > 0)
-		put_counter(own, b->ns, "cpu", "percent of one",
-			    100 * growth_of(b->own_cpu, a->own_cpu) / ticks / s);
-	if (b->mem_total)
-		put_counter(host, b->ns, "memory used", "bytes",
-			    growth_of(b->mem_total, b->mem_available));
-	if (b->own_rss)
-		put_counter(own, b->ns, "resident memory", "bytes", (double)b->own_rss);
-}
-
-#define AT(member) offsetof(struct trace_sample, member)
-static const struct {
-	uint32_t what; /* REQUEST_HOST_* */
-	bool own; /* of the process, not of the host */
-	size_t offset;
-	const char *name;
-} rates[] = {
-	{REQUEST_HOST_DISK, false, AT(disk_read), "disk read"},
-	{REQUEST_HOST_DISK, false, AT(disk_written), "disk written"},
-	{REQUEST_HOST_DISK, true, AT(own_read), "read from disk"},
-	{REQUEST_HOST_DISK, true, AT(own_written), "written to disk"},
-	{REQUEST_HOST_NETWORK, false, AT(net_in), "network in"},
-	{REQUEST_HOST_NETWORK, false, AT(net_out), "network out"},
+/* The timelines of the host and of the process. */
+struct host_timelines {
+	const struct timeline *host, *own;
 };
 
-static void put_traffic(const struct timeline *host, const struct timeline *own,
-			const struct trace_sample *a, const struct trace_sample *b, uint32_t what)
+static void put_host_counter(void *arg, const struct trace_counter *c)
 {
-	for (size_t i = 0; i < sizeof(rates) / sizeof(rates[0]); i++) {
-		const void *before = (const char *)a + rates[i].offset;
-		const void *now = (const char *)b + rates[i].offset;
+	const struct host_timelines *l = arg;
 
-		if (what & rates[i].what)
-			put_counter(rates[i].own ? own : host, b->ns, rates[i].name, "bytes per s",
-				    growth_of(*(const uint64_t *)now, *(const uint64_t *)before) /
-					    (growth_of(b->ns, a->ns) / 1e9));
-	}
+	put_counter(c->own ? l->own : l->host, c->ns, c->name, c->unit, c->value);
 }
 
 static void put_host(const struct timeline *own, const struct trace_state *t)
 {
-	const struct trace_samples *s = &t->samples;
 	struct timeline host = *own;
+	struct host_timelines both = {&host, own};
 
-	if (s->n < 2)
+	if (t->samples.n < 2)
 		return;
 	host.pid = CHROME_PID_HOST;
 	name_track(&host, 0, "process_name", "host");
-	for (size_t i = 1; i < s->n; i++) {
-		if (s->list[i].ns <= s->list[i - 1].ns || s->list[i].ns < t->from_ns)
-			continue;
-		put_load(&host, own, &s->list[i - 1], &s->list[i]);
-		put_traffic(&host, own, &s->list[i - 1], &s->list[i], t->w->trace.host_sys);
-	}
+	trace_host_each(t, put_host_counter, &both);
 }
 
 int trace_timeline(const struct trace_state *t, struct activity_writer *w,

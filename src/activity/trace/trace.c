@@ -187,6 +187,12 @@ static bool mark_wanted(const struct trace_request *o, const struct activity *a)
 	return !o->domain_exclude.len || !request_lists(&o->domain_exclude, a->detail, len);
 }
 
+/* Marks of records are all there is, or twice what the source reports: except those of Python. */
+bool trace_needs_mark(const struct trace_state *t, const struct activity *a)
+{
+	return !t->source_marks || trace_is_gc(a);
+}
+
 bool trace_wanted(const struct trace_state *t, const struct activity *a)
 {
 	const struct trace_request *o = &t->w->trace;
@@ -403,6 +409,8 @@ static int window_open(struct window *w, struct err *err)
 	trace_world_of(w->shown_pid, &t->world, &t->local_world);
 	t->from_ns = t->to_ns = TRACE_NOT_YET;
 	t->last_ns = w->start_ns;
+	if (w->process)
+		t->process = *w->process;
 	if (!o->steps) {
 		t->from_ns = w->start_ns;
 		t->to_ns = w->start_ns + o->duration_ms * NS_PER_MS;

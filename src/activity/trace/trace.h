@@ -53,6 +53,7 @@ struct trace_block {
 	uint32_t tid;
 	uint16_t device;
 	uint8_t pool; /* enum rec_pool; 0: as the device's library reports it */
+	uint8_t kind; /* enum rec_alloc_kind */
 	bool freed;
 	bool known; /* of what was given back: it was taken in the trace, so its size is known */
 };
@@ -82,6 +83,7 @@ struct trace_samples {
 struct trace_state {
 	struct window *w; /* the window; when it has closed, what is left of it: */
 	struct window own;
+	struct frame_proc process; /* as the recorder has seen it */
 	struct trace_state *next; /* that is to be written */
 	char *parent; /* ACTIVITIES_LOG_FILE */
 	char *request;
@@ -129,6 +131,8 @@ enum trace_belongs {
 enum trace_belongs trace_belongs(const struct trace_state *t, const struct activity *a);
 /* Was it asked for? */
 bool trace_wanted(const struct trace_state *t, const struct activity *a);
+/* Does a mark of a record say what the source does not? */
+bool trace_needs_mark(const struct trace_state *t, const struct activity *a);
 /* Pauses of Python's collector are ranges with this name in this domain. */
 #define TRACE_GC_MARK "gc"
 #define TRACE_GC_DOMAIN "python"
@@ -160,6 +164,17 @@ void trace_memory_release(struct trace_memory *m);
 
 /* activity/trace/host_counters.c */
 void trace_host_sample(struct trace_state *t, uint64_t now_mono_ns);
+/* What its samples come to, in order of time. */
+struct trace_counter {
+	uint64_t ns;
+	bool own; /* of the process, not of the host */
+	const char *name, *unit; /* in trace.json */
+	const char *recorded, *key; /* in a recording, which counts so many of the unit as one: */
+	double scale;
+	double value;
+};
+void trace_host_each(const struct trace_state *t,
+		     void (*fn)(void *arg, const struct trace_counter *c), void *arg);
 
 /* activity/trace/job_identity.c: a text that all ranks of a job have, and who has started the
  * process; new,
@@ -181,6 +196,10 @@ char *trace_about(const struct trace_state *t, const struct split_rank *r);
 /* activity/trace/timeline.c: what is in a Chrome trace beside activities. Before the first. */
 int trace_timeline(const struct trace_state *t, struct activity_writer *w,
 		   const struct split_rank *rank, struct err *err);
+
+/* activity/trace/recording.c: events.sonde in that directory, as `sonde record` makes them. The calls
+ * of the trace are sorted. */
+int trace_recording_write(struct trace_state *t, const char *dir, struct err *err);
 
 /* activity/trace/files.c: takes a trace whose window closes. */
 void trace_writer_add(struct trace_state *t);

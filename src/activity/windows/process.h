@@ -45,6 +45,7 @@ struct process {
 	struct process *next;
 	uint32_t number, pid;
 	uint32_t shown_pid; /* in /proc, as we see it; 0: not there */
+	struct frame_proc frame;
 	struct texts names;
 	struct open_window *windows;
 	unsigned nwindows;

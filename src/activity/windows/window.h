@@ -17,6 +17,7 @@ struct window {
 	uint32_t proc; /* number in the recording */
 	uint32_t pid;
 	uint32_t shown_pid; /* in /proc, as we see it; 0: not there */
+	const struct frame_proc *process; /* NULL: not known */
 	int32_t rank;
 	uint64_t id;
 	uint64_t start_ns; /* wall clock */

@@ -331,6 +331,7 @@ static void start_window(struct activities *a, struct process *p, const struct r
 		.proc = p->number,
 		.pid = p->pid,
 		.shown_pid = p->shown_pid,
+		.process = &p->frame,
 		.rank = rank_of(p, r->rank),
 		.id = r->window,
 		.start_ns = wall_of(r->head.time_ns, a->wall_minus_mono_ns),
@@ -450,6 +451,7 @@ static void on_proc(void *arg, const struct frame_proc *frame)
 	struct process *p = xcalloc(1, sizeof(*p));
 	p->number = frame->proc;
 	p->pid = frame->pid;
+	p->frame = *frame;
 	p->shown_pid = a->reader ? 0 : frame->shown_pid;
 	p->groups_whole = true;
 	p->senders = a->senders;

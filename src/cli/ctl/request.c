@@ -399,6 +399,25 @@ static void set_outcome(const void *run, size_t i, json_t *row)
 
 /* --- all of it --- */
 
+/* What shows the traces of our own monitor: who takes part in such a request replies to it. */
+static void print_next_commands(const struct run *r)
+{
+	const char *dir = r->o->log_file;
+	bool ours = false;
+
+	for (size_t i = 0; i < r->c->hosts.n; i++)
+		ours |= profiler_count_takers(&r->r, i) &&
+			json_array_size(json_object_get(r->r.replies[i].reply, "expected"));
+	if (!dir || dir[0] != '/' || r->q->kind != PROFILER_NPUTRACE || !ours)
+		return;
+	ctl_notice(r->c,
+		   "%s: sonde report %s; other commands for this directory: sonde timeline, sonde "
+		   "activity summary",
+		   r->o->wait.on ? "to see it as a page"
+				 : "when it is written, to see it as a page",
+		   dir);
+}
+
 static int exit_status(const struct run *r)
 {
 	bool refused = false, without = false, unmatched = false;
@@ -459,6 +478,8 @@ static int send_and_print(struct run *r, struct err *err)
 		status = print_outcomes(r);
 	else if (waits && status == EXIT_DONE)
 		status = ctl_wait_print(r->c, &r->w);
+	if (!json && status == EXIT_DONE)
+		print_next_commands(r);
 	if (status == EXIT_DONE)
 		status = exit_status(r);
 	return status == EXIT_DONE && waits ? ctl_wait_status(r->c, &r->w) : status;

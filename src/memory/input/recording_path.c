@@ -39,7 +39,22 @@ static bool is_newer(const struct stat *a, const struct stat *b)
 	return a->st_mtim.tv_nsec > b->st_mtim.tv_nsec;
 }
 
-/* The newest recording_* below dir, as a string to free; NULL if there is none. */
+/* recording_*; what a trace of a running job has left, if its recording is in it. */
+static bool is_recording_dir(const char *dir, const char *name)
+{
+	size_t len = strlen(name), end = strlen(SESSION_TRACE_SUFFIX);
+
+	if (!strncmp(name, PREFIX, strlen(PREFIX)))
+		return true;
+	if (name[0] == '.' || len <= end || strcmp(name + len - end, SESSION_TRACE_SUFFIX))
+		return false;
+	char *path = xasprintf("%s/%s", dir, name);
+	bool has = has_file(path, SESSION_RECORDING);
+	free(path);
+	return has;
+}
+
+/* The newest of them below dir, as a string to free; NULL if there is none. */
 static char *newest_in(const char *dir)
 {
 	struct stat st, best = {0};
@@ -48,7 +63,7 @@ static char *newest_in(const char *dir)
 	DIR *d = opendir(dir);
 
 	while (d && (e = readdir(d))) {
-		if (strncmp(e->d_name, PREFIX, strlen(PREFIX)))
+		if (!is_recording_dir(dir, e->d_name))
 			continue;
 		char *path = xasprintf("%s/%s", dir, e->d_name);
 		if (stat(path, &st) == 0 && S_ISDIR(st.st_mode) &&

@@ -108,7 +108,8 @@ static void add_command(const struct mem_asked *a, const char *options, struct b
 	static const char *const tools[] = {[MEM_TOOL_NONE] = "msmemscope",
 					    [MEM_TOOL_MSMEMSCOPE] = "msmemscope",
 					    [MEM_TOOL_MEM_RECORD] = "sonde mem record",
-					    [MEM_TOOL_RECORD] = "sonde record"};
+					    [MEM_TOOL_RECORD] = "sonde record",
+					    [MEM_TOOL_TRACE] = "dyno nputrace"};
 
 	buf_addf(out, "%s %s-- %s", tools[a->tool], options,
 		 a->command[0] ? a->command : "PROGRAM …");
@@ -248,7 +249,10 @@ void mem_asked_why_empty(const struct mem_asked *a, struct buf *out)
 {
 	if (!a->known)
 		return;
-	if (a->program == MEM_PROGRAM_STATIC)
+	if (a->tool == MEM_TOOL_TRACE)
+		buf_add_str(out, "A trace of a running job has blocks of memory only if msmemscope "
+				 "records the job, and with --profile-memory.");
+	else if (a->program == MEM_PROGRAM_STATIC)
 		buf_add_str(out, "The program is statically linked: nothing can be preloaded into "
 				 "it. Link it dynamically to record it.");
 	else if (a->program == MEM_PROGRAM_PRIVILEGED)

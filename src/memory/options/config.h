@@ -19,6 +19,7 @@
 #include "base/err.h"
 #include "memory/dump/row.h"
 #include "wire/record.h"
+#include "wire/recording.h"
 
 #define MEM_COMPAT_ENV "SONDE_COMPAT"
 
@@ -64,7 +65,13 @@ enum mem_mode { MEM_IMMEDIATE = 0, MEM_DEFERRED = 1 };
 enum mem_program { MEM_PROGRAM_ANY = 0, MEM_PROGRAM_STATIC = 1, MEM_PROGRAM_PRIVILEGED = 2 };
 
 /* Who started the job; NONE: nobody, it began by itself (or a version that did not say it). */
-enum mem_tool { MEM_TOOL_NONE, MEM_TOOL_MSMEMSCOPE, MEM_TOOL_MEM_RECORD, MEM_TOOL_RECORD };
+enum mem_tool {
+	MEM_TOOL_NONE,
+	MEM_TOOL_MSMEMSCOPE,
+	MEM_TOOL_MEM_RECORD,
+	MEM_TOOL_RECORD,
+	MEM_TOOL_TRACE = RECORDING_TOOL_TRACE, /* `dyno nputrace` of a job that ran already */
+};
 
 /* What the launcher saw of the machine, or of the container: why nothing was recorded. */
 enum mem_driver { MEM_DRIVER_UNKNOWN = 0, MEM_DRIVER_FOUND = 1, MEM_DRIVER_MISSING = 2 };

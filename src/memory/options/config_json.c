@@ -71,7 +71,7 @@ static const struct field fields[] = {
 	{NULL, "program", FIELD_UINT, AT(program), MEM_PROGRAM_PRIVILEGED, 0},
 	{NULL, "pythonObjects", FIELD_BOOL, AT(python_objects), 0, 0},
 	{NULL, "pythonTrace", FIELD_BOOL, AT(traceback), 0, 0},
-	{NULL, "tool", FIELD_UINT, AT(tool), MEM_TOOL_RECORD, 0},
+	{NULL, "tool", FIELD_UINT, AT(tool), MEM_TOOL_TRACE, 0},
 	{NULL, "waitMs", FIELD_UINT, AT(wait_ms), MEM_MAX_WAIT_MS, 0},
 };
 

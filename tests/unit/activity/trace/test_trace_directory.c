@@ -71,7 +71,7 @@ TEST(trace_directory, all_files_have_one_mode)
 		n++;
 	}
 	closedir(d);
-	CHECK_INT(n, 5);
+	CHECK_INT(n, 6);
 }
 
 TEST(trace_directory, who_its_job_is)
