@@ -4,11 +4,12 @@
 
 usage: beside.py --build DIR --out DIR [--only STAGE,…] [--sim]
 
-Stages: sanitizer (compute-sanitizer's memcheck, C++), ncu (Nsight Compute), shims (a library that
-interposes dlsym, in front of ours and behind it), profiler (torch.profiler), gputrace (PyTorch's
-profiler by way of the daemon), monitor (ours), cupy (memcheck, CuPy). Each tool says the same with a
-recording as without; each recording has every block that the program asked for, once, and no other.
-Prints PASS, FAIL or SKIP for each statement; exits with 1 if one failed. At most 150 s.
+Stages: cudart (C++, with CUDA's runtime inside and shared), sanitizer (compute-sanitizer's memcheck),
+ncu (Nsight Compute), shims (a library that interposes dlsym, in front of ours and behind it), profiler
+(torch.profiler), gputrace (PyTorch's profiler by way of the daemon), monitor (ours), cupy (memcheck).
+Each tool says the same with a recording as without; each recording has every block that the program
+asked for, once, and no other. Prints PASS, FAIL or SKIP for each statement; exits with 1 if one failed.
+At most 150 s.
 
 With --sim the daemon and the monitor are tried out on the simulated driver, without a GPU.
 """
@@ -97,7 +98,7 @@ class Run:
         self.out.mkdir(parents=True, exist_ok=True)
         self.work = pathlib.Path(tempfile.mkdtemp(prefix="sonde_beside_", dir="/tmp"))
         self.env = {k: v for k, v in os.environ.items() if not OURS.match(k)}
-        self.program, self.jobs, self.daemon = None, {}, None
+        self.programs, self.jobs, self.daemon = {}, {}, None
         self.sums = set()
 
     def msmemscope(self, where, *options):
@@ -159,19 +160,19 @@ def differing(got, want):
 # --- programs that are run to their end ---
 
 
-def build(run):
-    """beside_kernels.cu, once."""
-    if run.program is None:
-        run.program = ""
-        nvcc = find_program("nvcc")
+def build(run, cudart="static"):
+    """beside_kernels.cu, once; an empty text if that fails."""
+    if cudart not in run.programs:
+        nvcc, run.programs[cudart] = find_program("nvcc"), ""
+        path = run.work / f"beside_kernels_{cudart}"
         if nvcc:
-            words = [nvcc, "-O1", "-o", run.work / "beside_kernels", HERE / "beside_kernels.cu"]
-            done = run.run("nvcc", words, 60)
-            good = run.report.check("nvcc builds the program", done.status == 0, done.text[-300:])
-            run.program = run.work / "beside_kernels" if good else ""
+            words = [nvcc, "-O1", "-o", path, HERE / "beside_kernels.cu", "-cudart", cudart]
+            done = run.run(f"nvcc {cudart}", words, 60)
+            if run.report.check(f"nvcc builds, {cudart}", done.status == 0, done.text[-300:]):
+                run.programs[cudart] = path
         else:
             skip("the program in C++", "there is no nvcc")
-    return run.program
+    return run.programs[cudart]
 
 
 def events(rows, kind, owner=""):
@@ -225,6 +226,17 @@ def orders(run, tool, words):
         yield title, [*ours, *words] if outer else [*words, *ours], where
 
 
+def stage_cudart(run):
+    for cudart in ("static", "shared"):
+        program = build(run, cudart)
+        if program:
+            where = run.work / f"cudart_{cudart}"
+            lib = pathlib.Path(find_program("nvcc")).resolve().parent.parent / "lib64"
+            env = {"LD_LIBRARY_PATH": f"{lib}:{os.environ.get('LD_LIBRARY_PATH', '')}"}
+            done = run.run(f"cudart {cudart}", [*run.msmemscope(where), program, "clean"], **env)
+            check_recorded(run, f"CUDA's runtime, {cudart}", done, where)
+
+
 def errors_of(done):
     """What compute-sanitizer has found: kinds of invalid accesses, and its own sum."""
     found = re.findall(r"^=+\s+(Invalid .*|ERROR SUMMARY: \d+ errors?)\s*$", done.text, re.M)
@@ -242,15 +254,16 @@ def stage_sanitizer(run):
         return None
     for mode, wanted in (("clean", "ERROR SUMMARY: 0 errors"), ("broken", "Invalid __global__ write")):
         words = memcheck()
-        alone = run.run(f"sanitizer {mode} alone", [*words, run.program, mode])
+        alone = run.run(f"sanitizer {mode} alone", [*words, build(run), mode])
         want = errors_of(alone)
         if not any(w.startswith(wanted) for w in want):
             skip(f"sanitizer, {mode}", f"it does not find it without us either: {alone.text[-300:]!r}")
             continue
         for title, words, where in orders(run, "compute-sanitizer", words):
-            done = run.run(f"{title} {mode}", [*words, run.program, mode])
+            done = run.run(f"{title} {mode}", [*words, build(run), mode])
             title = f"{title}, {mode}"
-            run.report.check(f"{title}: it says the same", errors_of(done) == want, errors_of(done) or done.text[-300:])
+            found = errors_of(done)
+            run.report.check(f"{title}: it says the same", found == want, found or done.text[-300:])
             check_recorded(run, title, done, where)
     return None
 
@@ -305,13 +318,13 @@ def stage_ncu(run):
         return None
     words = [ncu, "--clock-control", "none", "--metrics", "gpu__time_duration.sum", "--csv"]
     words += ["--target-processes", "all"]
-    alone = run.run("ncu alone", [*words, run.program, "clean"])
+    alone = run.run("ncu alone", [*words, build(run), "clean"])
     want = kernels_of(alone)
     if want.get("scale") != ROUNDS or want.get("add") != ROUNDS:
         why = re.findall(r"^==(?:ERROR|WARNING)==.*", alone.text, re.M) or [alone.text[-300:]]
         return skip("ncu", f"it does not measure here without us either: {want} {why[0]}")
     for title, words, where in orders(run, "ncu", words):
-        done = run.run(title, [*words, run.program, "clean"])
+        done = run.run(title, [*words, build(run), "clean"])
         got = kernels_of(done)
         run.report.check(f"{title}: every kernel is measured", got == want, got or done.text[-300:])
         check_recorded(run, title, done, where)
@@ -337,14 +350,14 @@ def stage_shims(run):
         done = run.run(name, words, SHIM_CALLS=str(path), **env)
         return done, path.read_text().split() if path.exists() else []
 
-    alone, want = calls("shim alone", [front, run.program, "clean"])
+    alone, want = calls("shim alone", [front, build(run), "clean"])
     run.report.note(f"a shim of dlsym without us sees {want} calls of cuMemAlloc, of {ROUNDS + 1}")
     for title, words, env in (
         ("a shim behind us", [], {"LD_PRELOAD": str(shim)}),
         ("a shim in front of us", [front], {}),
     ):
         where = run.work / title.replace(" ", "_")
-        done, got = calls(title, [*run.msmemscope(where), *words, run.program, "clean"], **env)
+        done, got = calls(title, [*run.msmemscope(where), *words, build(run), "clean"], **env)
         run.report.check(f"{title} sees what it saw without us", got == want, got or done.text[-300:])
         check_recorded(run, title, done, where)
     return None

@@ -2,12 +2,12 @@
 # SPDX-License-Identifier: MulanPSL-2.0
 """The first command of a GPU user on a real GPU: `msmemscope -- python job`, and no option.
 
-usage: cuda_first.py --bin BUILD/bin/sonde --out DIR [--only gpt2,jax,cupy,torch_oom,jax_oom,empty]
+usage: cuda_first.py --bin BUILD/bin/sonde --out DIR [--only gpt2,jax,cupy,triton,nccl,torch_oom,jax_oom,empty]
 
 GPT-2 of transformers, a training step of JAX, CuPy: what the recording says at each step is compared
 with memory_stats() of torch, device.memory_stats() of JAX, CuPy's pool; driver blocks and the context
-with NVML. A refusal in torch and in JAX; a job that uses no GPU. Prints PASS or FAIL with numbers;
-exits with 1 if anything failed. Takes about two minutes.
+with NVML. Kernels of Triton; one rank with NCCL. A refusal in torch and in JAX; a job that uses no GPU.
+Prints PASS or FAIL with numbers; exits with 1 if anything failed. Takes less than three minutes.
 """
 
 import argparse
@@ -78,6 +78,39 @@ for n in range(5):
     step(used=pool.used_bytes(), total=pool.total_bytes())
 """
 
+TRITON = COMMON + """
+import torch, triton, triton.language as tl
+@triton.jit
+def add(x, y, out, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + at, tl.load(x + at, mask=at < n) + tl.load(y + at, mask=at < n), mask=at < n)
+size, kept = 1 << 20, []
+x = torch.ones(size, device="cuda")
+wait_for_package()
+for _ in range(5):
+    kept.append(torch.empty_like(x))
+    add[(size // 1024,)](x, x, kept[-1], size, BLOCK=1024)
+    torch.cuda.synchronize()
+    s = torch.cuda.memory_stats()
+    step(allocated=s["allocated_bytes.all.current"], reserved=s["reserved_bytes.all.current"],
+         right=bool((kept[-1] == 2).all()))
+"""
+
+NCCL = COMMON + """
+import torch
+x = torch.ones(1 << 20, device="cuda")
+wait_for_package()
+where = "tcp://127.0.0.1:29517"
+torch.distributed.init_process_group("nccl", init_method=where, world_size=1, rank=0)
+for _ in range(5):
+    torch.distributed.all_reduce(x)
+    x = x @ x.view(1 << 20, 1) * x / x.sum()  # cuBLAS
+    torch.cuda.synchronize()
+    s = torch.cuda.memory_stats()
+    step(allocated=s["allocated_bytes.all.current"], reserved=s["reserved_bytes.all.current"])
+torch.distributed.destroy_process_group()
+"""
+
 TORCH_OOM = """
 import torch
 kept = [torch.empty(1 << 30, dtype=torch.uint8, device="cuda")]
@@ -112,7 +145,9 @@ class Run:
     def job(self, name, text):
         """(what the framework said, rows, where) of a job that nobody has touched."""
         where = self.work / name
-        words = [self.msmemscope, f"--output={where}", "--", sys.executable, "-c", text]
+        path = self.work / f"{name}.py"  # Triton reads its kernels from there
+        path.write_text(text)
+        words = [self.msmemscope, f"--output={where}", "--", sys.executable, str(path)]
         done = subprocess.run(words, capture_output=True, text=True, timeout=120)
         said = [json.loads(s[5:]) for s in done.stdout.splitlines() if s.startswith("said ")]
         if not said:
@@ -182,6 +217,26 @@ def cupy(run):
     run.check("CuPy: driver blocks cover the pool", bool(less) and min(less) >= 0, less)
 
 
+def torch_at_steps(run, title, said, rows):
+    mine = [m["torch"] for m in at_steps(rows)]
+    want = [(s["allocated"], s["reserved"]) for s in said]
+    run.check(f"{title}: torch's sums at every step", len(want) == 5 and mine == want, (mine, want))
+
+
+def triton(run):
+    said, rows, _, _ = run.job("triton", TRITON)
+    torch_at_steps(run, "Triton", said, rows)
+    run.check("Triton: its kernels are right", said and all(s["right"] for s in said), len(said))
+
+
+def nccl(run):
+    said, rows, where, _ = run.job("nccl", NCCL)
+    torch_at_steps(run, "NCCL", said, rows)
+    devices = json.loads(run.sonde("show", "--json", where))["devices"]
+    asked = {a["name"]: f"{a['bytes'] / MIB:.1f} MiB" for d in devices for a in d["askers"]}
+    run.check("NCCL: it has its own name", "NCCL" in asked and "torch" in asked, asked)
+
+
 def oom(run, name, text):
     _, _, where, done = run.job(f"oom_{name}", text)
     answer = run.sonde("oom", where)
@@ -208,6 +263,8 @@ STAGES = {
     "gpt2": (gpt2, ["torch", "transformers"]),
     "jax": (jax, ["jax"]),
     "cupy": (cupy, ["cupy"]),
+    "triton": (triton, ["torch", "triton"]),
+    "nccl": (nccl, ["torch"]),
     "torch_oom": (torch_oom, ["torch"]),
     "jax_oom": (jax_oom, ["jax"]),
     "empty": (empty, []),

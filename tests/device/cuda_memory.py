@@ -5,7 +5,7 @@
 usage: cuda_memory.py --bin BUILD/bin/sonde --out DIR [--target PROGRAM] [--only STAGE,…]
 
 PROGRAM is tests/targets/cuda_memory.c; without it gcc builds it. Stages: kinds, pairs, cycles, nvml,
-torch, expandable, cupy, jax, preallocated, pinned, profiler, kill, reset. A framework that is not
+torch, expandable, cupy, jax, preallocated, pinned, host, profiler, kill, reset. A framework that is not
 installed is skipped and said. Prints PASS or FAIL for each statement with its numbers; exits with 1
 if anything failed. Takes about four minutes.
 """
@@ -116,6 +116,31 @@ def job_pinned(steps):
     for n in (1, 3, 8):
         kept.append(torch.empty(n * MIB, dtype=torch.uint8).pin_memory())
         steps.note(pinned=sum(1 << (len(bin(k.numel() - 1)) - 2) for k in kept))
+
+
+PINNED = {
+    "cuMemHostAlloc": 3 * MIB + 4096 * 5,
+    "cuMemAllocHost_v2": 3 * MIB + 4096 * 7,
+    "registered": 3 * MIB + 4096 * 9,
+}
+
+
+def job_host(steps):
+    """Host memory that the driver pins, by each call; sizes that nobody else has."""
+    cu, libc = ctypes.CDLL("libcuda.so.1"), ctypes.CDLL(None)
+    libc.aligned_alloc.restype = ctypes.c_void_p
+    context, at = ctypes.c_void_p(), ctypes.c_void_p()
+    cu.cuInit(0)
+    cu.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0)
+    cu.cuCtxSetCurrent(context)
+    size = {name: ctypes.c_size_t(n) for name, n in PINNED.items()}
+    assert cu.cuMemHostAlloc(ctypes.byref(at), size["cuMemHostAlloc"], 0) == 0
+    assert cu.cuMemAllocHost_v2(ctypes.byref(at), size["cuMemAllocHost_v2"]) == 0
+    assert cu.cuMemFreeHost(at) == 0
+    own = ctypes.c_void_p(libc.aligned_alloc(ctypes.c_size_t(4096), size["registered"]))
+    assert cu.cuMemHostRegister_v2(own, size["registered"], 0) == 0
+    steps.note()
+    assert cu.cuMemHostUnregister(own) == 0
 
 
 def job_cupy(steps):
@@ -408,6 +433,17 @@ def stage_pinned(run):
     found = run.sonde("mem", "show", "--json", str(where))
     run.facts["pinned"] = told
     run.check("pinned memory is in the recording", "pinned" in found.lower() or "host" in found.lower(), len(found))
+
+
+def stage_host(run):
+    """Each byte once, whoever has it from whom; what is larger holds more than the block alone."""
+    import memory_dumps
+
+    where, _, _ = run.job("host", options=["--device=gpu,cpu"])
+    rows = [r for r in memory_dumps.rows_of(where) if r["Event"] == "MALLOC" and r["Device Id"] == "cpu"]
+    for name, size in PINNED.items():
+        found = [(r["Event Type"], r["attr"].get("alloc_type")) for r in rows if int(r["attr"]["size"]) == size]
+        run.check(f"{name}: {size} bytes of the host, once", len(found) == 1, found)
 
 
 def stage_profiler(run):

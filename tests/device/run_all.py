@@ -33,7 +33,7 @@ PARTS = {
     "memory": (
         "the first command of a GPU user, every block of the driver, steps and leaks of programs",
         [
-            ("cuda_first.py", BIN, 180),
+            ("cuda_first.py", BIN, 220),
             ("cuda_memory.py", BIN, 300),
             (FRAMEWORKS, (*BIN, "--device=gpu", "gpt2"), 120),
         ],

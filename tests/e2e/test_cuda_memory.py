@@ -39,6 +39,41 @@ def test_every_kind_once_by_every_way(cuda, way):
     assert {r["Device Id"] for r in rows} == {"0"}
 
 
+def test_pinned_memory_counts_once(cuda):
+    """What the driver pins it has from the C library here: in one row. With host memory alone, too."""
+    for devices, blocks in (("npu,cpu", 8), ("cpu", 0)):
+        said, rows, where = cuda.record("runtime", "all", options=[f"--device={devices}"])
+        assert said == cuda.plain("runtime", "all")
+        assert len(split(rows)[0]) == blocks
+        host = [r for r in rows_of(where) if r["Device Id"] == "cpu" and r["Event"] == "MALLOC"]
+        # allocated by the driver; allocated and then registered by the program
+        assert sizes(r for r in host if int(r["attr"]["size"]) == 8192) == [8192, 8192]
+
+
+STACKS = """
+import ctypes
+cuda = ctypes.CDLL("libcuda.so.1")
+context, at = ctypes.c_void_p(), ctypes.c_ulonglong()
+assert cuda.cuInit(0) == cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
+assert cuda.cuCtxSetCurrent(context) == 0
+def make_batch():
+    assert cuda.cuMemAlloc_v2(ctypes.byref(at), ctypes.c_size_t(3 << 20)) == 0
+def train():
+    make_batch()
+train()
+assert cuda.cuMemFree_v2(at) == 0
+"""
+
+
+def test_call_stacks_of_the_caller(cuda):
+    """Native and Python, of allocations and frees."""
+    _, rows, _ = cuda.record("-c", STACKS, program="/usr/bin/python3", options=["--call-stack=python:5,c:5"])
+    (made,), (ended,) = split(rows)
+    python = made["Call Stack(Python)"].splitlines()
+    assert "make_batch" in python[0] and "train" in python[1] and "<module>" in python[2]
+    assert made["Call Stack(C)"] and "<module>" in ended["Call Stack(Python)"]
+
+
 def test_contexts_end_with_their_blocks(cuda):
     said, rows, _ = cuda.record("runtime", "contexts")
     made, ended = split(rows)
