@@ -10,17 +10,18 @@ GUEST_SRC := $(wildcard $(addsuffix /*.c,$(addprefix src/,guest/runtime guest/co
 GUEST_OBJ := $(GUEST_SRC:%.c=$(O)/guest/%.o)
 
 # What a job does to all its libraries; in one of each set that is preloaded together.
-INTERPOSE := $(wildcard src/guest/interpose/*.c)
+INTERPOSE := $(filter-out %/got.c,$(wildcard src/guest/interpose/*.c))
 HOOKS_libleaks_ascend_hal_hook := src/device/ascend/hooks/hal_hooks.c $(INTERPOSE)
 HOOKS_libascend_kernel_hook := $(addprefix src/device/ascend/hooks/,kernel_hooks.c stars.c stars_reader.c)
 HOOKS_libascend_mstx_hook := src/device/ascend/hooks/mstx_hooks.c
 HOOKS_libatb_abi_0_hook := $(addprefix src/device/ascend/hooks/,atb_hooks.c atb_text.c)
 HOOKS_libatb_abi_1_hook := $(HOOKS_libatb_abi_0_hook)
 HOOKS_libsonde_host_hook := src/device/host/hooks/malloc_hooks.c
-HOOKS_libsonde_cuda_hook := $(wildcard src/device/cuda/hooks/*.c) src/guest/interpose/next.c
+HOOKS_libsonde_cuda_hook := $(wildcard src/device/cuda/hooks/*.c) $(addprefix src/guest/interpose/,next.c got.c)
 # The monitor: what asks the daemon, and the sources of activities.
 HOOKS_libsonde_monitor := $(wildcard src/guest/monitor/*.c src/device/*/activity/*.c) \
-	src/wire/request.c src/wire/fabric.c src/wire/rank_env.c src/wire/proc_stat.c src/guest/runtime/env.c $(INTERPOSE)
+	src/wire/request.c src/wire/fabric.c src/wire/rank_env.c src/wire/proc_stat.c src/guest/runtime/env.c $(INTERPOSE) \
+	src/guest/interpose/got.c
 HOOK_LIBS := $(patsubst HOOKS_%,%,$(filter HOOKS_%,$(.VARIABLES)))
 HOOK_SRC := $(sort $(foreach l,$(HOOK_LIBS),$(HOOKS_$(l))))
 

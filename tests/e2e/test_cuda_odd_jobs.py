@@ -346,7 +346,7 @@ int main(int argc, char **argv)
 
 	if (!work)
 		return puts(dlerror());
-	printf("%d\n", work());
+	printf("%d %d\n", work(), dlerror() != 0);
 	return 0;
 }
 """
@@ -364,20 +364,86 @@ int work(void)
 }
 """
 
+# As CUDA's runtime does it; and what it asks of the program must not be what it asked itself.
+LOOKING = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stddef.h>
+int work(void)
+{
+	void *lib = dlopen("libcuda.so.1", RTLD_NOW), *context;
+	int (*init)(unsigned) = (int (*)(unsigned))dlsym(lib, "cuInit");
+	int (*retain)(void **, int) = (int (*)(void **, int))dlsym(lib, "cuDevicePrimaryCtxRetain");
+	int (*set)(void *) = (int (*)(void *))dlvsym(lib, "cuCtxSetCurrent", "NONE");
+	int (*alloc)(unsigned long long *, size_t) = (int (*)(unsigned long long *, size_t))dlsym(lib, "cuMemAlloc_v2");
+	unsigned long long at;
+	if (!set)
+		set = (int (*)(void *))dlsym(lib, "cuCtxSetCurrent");
+	(void)dlerror();
+	return init(0) + retain(&context, 0) + set(context) + alloc(&at, 1 << 20) + !dlsym(RTLD_NEXT, "strlen");
+}
+"""
 
-@pytest.mark.needs("cc")
-@pytest.mark.parametrize("how", ["deepbind", "dlmopen"])
-def test_libraries_that_are_bound_past_us(cuda, how):
-    """They are not recorded, work as without us, and that is said."""
-    lib = build_library(cuda, "libwork", WORK, "-L", cuda.build / "sim", "-lcuda")
+NESTED = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+int work(void)
+{
+	void *lib = dlopen("INNER", RTLD_NOW | RTLD_DEEPBIND);
+	return lib ? ((int (*)(void))dlsym(lib, "work"))() : 99;
+}
+"""
+
+
+@pytest.fixture
+def around(cuda):
+    """Records a program that loads the library in one of the ways past us; the rows, and where."""
     (cuda.tmp / "around.c").write_text(AROUND)
     job = cuda.tmp / "around"
     subprocess.run(["cc", cuda.tmp / "around.c", "-o", job, "-ldl"], check=True)
-    said, rows, where = cuda.record(lib, how, program=job)
-    assert said == cuda.plain(lib, how, program=job) == "0\n" and not rows
+
+    def run(lib, how, **env):
+        said, rows, where = cuda.record(lib, how, program=job, **env)
+        assert said == cuda.plain(lib, how, program=job, **env) == "0 0\n"
+        return rows, where
+
+    return run
+
+
+@pytest.mark.needs("cc")
+@pytest.mark.parametrize("how", ["lazy", "now", "looking", "nested", "searched"])
+def test_libraries_that_are_bound_deeply(cuda, around, how):
+    """RTLD_DEEPBIND: linked with the driver, or looking for it; by way of another such library; by a name
+    that is searched for."""
+    link = ["-L", cuda.build / "sim", "-lcuda", "-Wl,-z,relro", f"-Wl,-z,{'lazy' if how == 'lazy' else 'now'}"]
+    lib = build_library(cuda, "libwork", LOOKING if how == "looking" else WORK, *link)
+    if how == "nested":
+        lib = build_library(cuda, "libouter", NESTED.replace("INNER", str(lib)))
+    path = f"{cuda.tmp}:{cuda.build / 'sim'}"
+    rows, _ = around(lib.name if how == "searched" else lib, "deepbind", LD_LIBRARY_PATH=path)
+    assert sizes(split(rows)[0]) == [MIB]
+    assert {r["attr"]["owner"] for r in rows} == {"CUDA@libwork"}
+
+
+@pytest.mark.needs("cc")
+def test_what_a_deeply_bound_library_brings_itself(cuda, around):
+    """A function of the driver's name that is its own is not the driver's."""
+    own = "int cuMemAlloc_v2(unsigned long long *out, unsigned long bytes) { *out = bytes; return 0; }\n"
+    link = ["-L", cuda.build / "sim", "-lcuda"]
+    inner = build_library(cuda, "libinner", own)
+    lib = build_library(cuda, "libwork", WORK, inner, f"-Wl,-rpath,{cuda.tmp}", *link)
+    rows, _ = around(lib, "deepbind", LD_LIBRARY_PATH=f"{cuda.tmp}:{cuda.build / 'sim'}")
+    assert not rows
+
+
+@pytest.mark.needs("cc")
+def test_libraries_that_are_bound_past_us(cuda, around):
+    """In a namespace of their own: not recorded, as without us, and that is said."""
+    rows, where = around(build_library(cuda, "libwork", WORK, "-L", cuda.build / "sim", "-lcuda"), "dlmopen")
+    assert not rows
     text = cuda.say(where)
     assert "The job loaded libcuda.so.1, and no call of it was seen" in text
-    assert "RTLD_DEEPBIND, dlmopen" in text
+    assert "passes over preloaded libraries (dlmopen)" in text
 
 
 AUDITOR = r"""

@@ -230,7 +230,7 @@ static void describe_no_device(const struct mem_asked *a, struct buf *out)
 			out,
 			"The job loaded libcuda.so.1, and no call of it was seen: it did not use "
 			"it, or loaded it in a way that passes over preloaded libraries "
-			"(RTLD_DEEPBIND, dlmopen). ");
+			"(dlmopen). ");
 	} else if (!a->gpu.known) {
 		buf_add_str(out, "The job used no memory of an NPU or GPU that can be recorded: no "
 				 "process of it has initialised one, or it ran without LD_PRELOAD "

@@ -120,21 +120,6 @@ void cupti_watch_restore(const struct cupti *fns);
 void cupti_watch_complete(void *context, uint32_t stream, uint8_t *buffer, size_t size,
 			  size_t valid);
 
-/* --- device/cuda/activity/got.c: calls of other objects come to us instead --- */
-
-struct got_patch {
-	const char *name; /* of a function that is imported; or */
-	void *to;
-	bool variable; /* of a pointer to one, which is set if it is NULL */
-};
-/*
- * In every object that imports one of them but those whose file's name begins with `except`, and
- * our own. How many places were changed.
- */
-unsigned got_redirect(const struct got_patch *patches, unsigned n, const char *except);
-/* Has anything been loaded since the value that was returned last? */
-uint64_t got_loads(void);
-
 /* --- device/cuda/activity/nvtx.c --- */
 
 int InitializeInjectionNvtx2(nvtx_export_fn get) __attribute__((visibility("default")));

@@ -11,6 +11,7 @@
  * longer if there was none.
  */
 #include "device/cuda/activity/cupti.h"
+#include "guest/interpose/got.h"
 #include "guest/runtime/guest.h"
 
 #include <errno.h>
@@ -132,15 +133,17 @@ void cupti_watch(const struct cupti *fns)
 {
 	static uint64_t loads;
 	const struct got_patch patches[] = {
-		{"cuptiActivityRegisterCallbacks", (void *)on_register, false},
-		{"cuptiActivityEnable", (void *)on_enable, false},
-		{"cuptiActivityEnableAndDump", (void *)on_enable, false},
-		{"cuptiActivityDisable", (void *)on_disable, false},
-		{"cuptiActivityFlushAll", (void *)on_flush, false},
-		{"cuptiFinalize", (void *)on_finalize, false},
-		{"cuptiActivityRegisterTimestampCallback", (void *)on_clock, false},
+		{.name = "cuptiActivityRegisterCallbacks", .to = (void *)on_register},
+		{.name = "cuptiActivityEnable", .to = (void *)on_enable},
+		{.name = "cuptiActivityEnableAndDump", .to = (void *)on_enable},
+		{.name = "cuptiActivityDisable", .to = (void *)on_disable},
+		{.name = "cuptiActivityFlushAll", .to = (void *)on_flush},
+		{.name = "cuptiFinalize", .to = (void *)on_finalize},
+		{.name = "cuptiActivityRegisterTimestampCallback", .to = (void *)on_clock},
 		/* copies of NVTX that have not looked for a tool yet */
-		{"InitializeInjectionNvtx2_fnptr", (void *)InitializeInjectionNvtx2, true},
+		{.name = "InitializeInjectionNvtx2_fnptr",
+		 .to = (void *)InitializeInjectionNvtx2,
+		 .variable = true},
 	};
 	unsigned n = sizeof(patches) / sizeof(patches[0]);
 	uint64_t now = got_loads();
@@ -149,7 +152,7 @@ void cupti_watch(const struct cupti *fns)
 		return;
 	loads = now;
 	other.fns = fns;
-	(void)got_redirect(patches, n, "libcupti.so");
+	(void)got_redirect(patches, n, &(struct got_objects){.except = "libcupti.so"});
 }
 
 bool cupti_watch_busy(void)

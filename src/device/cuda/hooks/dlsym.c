@@ -11,6 +11,7 @@
  * being found itself, the C library's own is looked up in its symbol table.
  */
 #include "device/cuda/hooks/hooks.h"
+#include "device/cuda/hooks/job_entry.h"
 #include "guest/interpose/next.h"
 
 #include <dlfcn.h>
@@ -56,12 +57,6 @@ void *function_behind(const char *name)
 }
 
 /* --- names of the driver --- */
-
-/* What the code below gets in two registers. */
-struct picked {
-	void *result;
-	uint64_t done; /* 0: jump to the next one */
-};
 
 /*
  * RTLD_NEXT and RTLD_DEFAULT are passed on: who asks for what comes behind it, or first, gets ours if
@@ -109,6 +104,8 @@ struct picked sonde_pick(void *handle, const char *name)
 {
 	if (__builtin_expect(!atomic_load_explicit(&sonde_next_dlsym, memory_order_acquire), 0))
 		find_next();
+	if (deep_binding_waits())
+		deep_binding_look();
 	if (__builtin_expect(!is_drivers(name), 1))
 		return (struct picked){NULL, 0};
 	bool special = handle == RTLD_NEXT || handle == RTLD_DEFAULT;
@@ -121,6 +118,8 @@ struct picked sonde_pick_version(void *handle, const char *name, const char *ver
 {
 	if (__builtin_expect(!atomic_load_explicit(&sonde_next_dlvsym, memory_order_acquire), 0))
 		find_next();
+	if (deep_binding_waits())
+		deep_binding_look();
 	dlvsym_fn next = atomic_load_explicit(&sonde_next_dlvsym, memory_order_acquire);
 	if (__builtin_expect(!is_drivers(name) || !next, 1))
 		return (struct picked){NULL, 0};
@@ -130,41 +129,27 @@ struct picked sonde_pick_version(void *handle, const char *name, const char *ver
 
 /* --- the functions that the job calls --- */
 
-#if defined(__aarch64__)
-#	define LIBC_VERSION "GLIBC_2.17"
-#	define ENTRY(name, pick, next)                                                            \
-		__asm__(".text\n.globl " name "\n.type " name ",%function\n.p2align 4\n" name      \
-			":\n.cfi_startproc\n hint #34\n stp x29, x30, [sp, #-48]!\n"               \
-			".cfi_def_cfa_offset 48\n.cfi_offset 29, -48\n.cfi_offset 30, -40\n"       \
-			" mov x29, sp\n stp x0, x1, [sp, #16]\n str x2, [sp, #32]\n"               \
-			" bl " pick "\n cbnz x1, 1f\n ldp x0, x1, [sp, #16]\n ldr x2, [sp, #32]\n" \
-			" ldp x29, x30, [sp], #48\n.cfi_remember_state\n.cfi_restore 29\n"         \
-			".cfi_restore 30\n.cfi_def_cfa_offset 0\n"                                 \
-			" adrp x16, " next "\n ldr x16, [x16, #:lo12:" next "]\n br x16\n"         \
-			"1:\n.cfi_restore_state\n ldp x29, x30, [sp], #48\n.cfi_restore 29\n"      \
-			".cfi_restore 30\n.cfi_def_cfa_offset 0\n ret\n.cfi_endproc\n.size " name  \
-			", .-" name "\n")
-#else
-#	define LIBC_VERSION "GLIBC_2.2.5"
-#	define ENTRY(name, pick, next)                                                            \
-		__asm__(".text\n.globl " name "\n.type " name ",@function\n.p2align 4\n" name      \
-			":\n.cfi_startproc\n endbr64\n push %rdi\n.cfi_adjust_cfa_offset 8\n"      \
-			" push %rsi\n.cfi_adjust_cfa_offset 8\n push %rdx\n"                       \
-			".cfi_adjust_cfa_offset 8\n call " pick "\n test %rdx, %rdx\n"             \
-			" jne 1f\n pop %rdx\n.cfi_adjust_cfa_offset -8\n pop %rsi\n"               \
-			".cfi_adjust_cfa_offset -8\n pop %rdi\n.cfi_adjust_cfa_offset -8\n"        \
-			" mov " next "(%rip), %rax\n jmp *%rax\n1:\n.cfi_adjust_cfa_offset 24\n"   \
-			" add $24, %rsp\n.cfi_adjust_cfa_offset -24\n "                            \
-			"ret\n.cfi_endproc\n.size " name ", .-" name "\n")
-#endif
-#define LATER_VERSION "GLIBC_2.34"
-
 /* Programs that were linked before glibc 2.34 ask for the older version of the name. */
-ENTRY("sonde_job_dlsym", "sonde_pick", "sonde_next_dlsym");
-ENTRY("sonde_job_dlsym_later", "sonde_pick", "sonde_next_dlsym");
-ENTRY("sonde_job_dlvsym", "sonde_pick_version", "sonde_next_dlvsym");
-ENTRY("sonde_job_dlvsym_later", "sonde_pick_version", "sonde_next_dlvsym");
+JOB_ENTRY("sonde_job_dlsym", "sonde_pick", "sonde_next_dlsym");
+JOB_ENTRY("sonde_job_dlsym_later", "sonde_pick", "sonde_next_dlsym");
+JOB_ENTRY("sonde_job_dlvsym", "sonde_pick_version", "sonde_next_dlvsym");
+JOB_ENTRY("sonde_job_dlvsym_later", "sonde_pick_version", "sonde_next_dlvsym");
 __asm__(".symver sonde_job_dlsym,dlsym@" LIBC_VERSION);
 __asm__(".symver sonde_job_dlsym_later,dlsym@@" LATER_VERSION);
 __asm__(".symver sonde_job_dlvsym,dlvsym@" LIBC_VERSION);
 __asm__(".symver sonde_job_dlvsym_later,dlvsym@@" LATER_VERSION);
+
+extern const char dlsym_here[] __asm__("sonde_job_dlsym_later_here")
+	__attribute__((visibility("hidden")));
+extern const char dlvsym_here[] __asm__("sonde_job_dlvsym_later_here")
+	__attribute__((visibility("hidden")));
+
+const void *job_dlsym(void)
+{
+	return dlsym_here;
+}
+
+const void *job_dlvsym(void)
+{
+	return dlvsym_here;
+}

@@ -76,6 +76,11 @@ int find_export(const char *name)
 	return -1;
 }
 
+const char *export_name(int export)
+{
+	return export >= 0 && export < NEXPORTS ? exports[export].name : NULL;
+}
+
 bool has_real(int export)
 {
 	return real_of(exports[export].call, exports[export].slot) != NULL;

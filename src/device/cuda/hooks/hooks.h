@@ -6,6 +6,7 @@
  *	dlsym, dlvsym (static and shared cudart, JAX, …)  dlsym.c hands out our function instead
  *	cuGetProcAddress, of any version                  itself handed out by dlsym.c; hand_out.c
  *	linked against libcuda.so.1                       hand_out.c exports the names
+ *	the same in libraries loaded with RTLD_DEEPBIND   deep_binding.c writes it into their slots
  *
  * The files: dlsym.c comes before the C library's; hand_out.c has our functions and whose they stand
  * for; memory.c, vmm.c, arrays.c and graphs.c report; contexts.c and devices.c know where a block is.
@@ -20,12 +21,27 @@
 #include "device/cuda/hooks/calls.h"
 #include "guest/collect/collect.h"
 
+#include <stdatomic.h>
 #include <stdbool.h>
 
 /* --- dlsym.c: the C library's, or whoever comes after us --- */
 
 void *next_dlsym(void *handle, const char *name);
 void *function_behind(const char *name);
+/* What the job calls by these names. */
+const void *job_dlsym(void);
+const void *job_dlvsym(void);
+
+/* --- deep_binding.c --- */
+
+/* Has something been loaded past us, and has it to be looked for still? */
+extern _Atomic uint32_t deep_binding_looks __attribute__((visibility("hidden")));
+static inline bool deep_binding_waits(void)
+{
+	return __builtin_expect(
+		atomic_load_explicit(&deep_binding_looks, memory_order_relaxed) != 0, 0);
+}
+void deep_binding_look(void);
 
 /* --- hand_out.c --- */
 
@@ -34,6 +50,7 @@ void *function_behind(const char *name);
 void *hand_out(const char *name, void *real);
 /* The number of an exported name, -1: it is not one of ours. */
 int find_export(const char *name);
+const char *export_name(int export); /* NULL: there are no more */
 /* Is there a driver in this process that has this one? */
 bool has_real(int export);
 

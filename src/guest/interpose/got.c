@@ -6,7 +6,7 @@
  *
  * The loader has checked these tables before it used them; here they are only read.
  */
-#include "device/cuda/activity/cupti.h"
+#include "guest/interpose/got.h"
 
 #include <link.h>
 #include <stdatomic.h>
@@ -32,12 +32,14 @@ struct object {
 	const ElfW(Rela) * tables[2]; /* of the PLT, and of data behind those that name no symbol */
 	size_t counts[2];
 	uintptr_t relro, relro_end; /* whole pages; the loader has made them read-only */
+	uintptr_t end;
 };
 
 struct job {
 	const struct got_patch *patches;
 	unsigned n;
-	const char *except;
+	const struct got_objects *in;
+	uint64_t seen;
 	unsigned changed;
 };
 
@@ -106,6 +108,8 @@ static bool read_object(struct object *o, const struct dl_phdr_info *info)
 		} else if (p->p_type == PT_GNU_RELRO) {
 			o->relro = at & ~(page - 1);
 			o->relro_end = (at + p->p_memsz) & ~(page - 1);
+		} else if (p->p_type == PT_LOAD && at + p->p_memsz > o->end) {
+			o->end = at + p->p_memsz;
 		}
 	}
 	return dynamic && read_dynamic(o, dynamic);
@@ -137,16 +141,24 @@ static bool set_variable(void **slot, void *to)
 						 __ATOMIC_SEQ_CST);
 }
 
-static bool set_slot(const struct object *o, void **slot, void *to)
+/* What is not looked up yet leads into the object itself. */
+static bool is_meant(const struct object *o, const struct got_patch *p, const void *now)
+{
+	bool waits = (uintptr_t)now >= o->base && (uintptr_t)now < o->end;
+
+	return now != p->to && (!p->from || now == p->from || waits);
+}
+
+static bool set_slot(const struct object *o, void **slot, const struct got_patch *p)
 {
 	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), at = (uintptr_t)slot & ~(page - 1);
 	bool locked = (uintptr_t)slot >= o->relro && (uintptr_t)slot < o->relro_end;
 
-	if (__atomic_load_n(slot, __ATOMIC_RELAXED) == to)
+	if (!is_meant(o, p, __atomic_load_n(slot, __ATOMIC_RELAXED)))
 		return false;
 	if (locked && mprotect((void *)at, page, PROT_READ | PROT_WRITE) != 0)
 		return false;
-	__atomic_store_n(slot, to, __ATOMIC_RELEASE);
+	__atomic_store_n(slot, p->to, __ATOMIC_RELEASE);
 	if (locked)
 		(void)mprotect((void *)at, page, PROT_READ);
 	return true;
@@ -164,7 +176,7 @@ static void patch_table(struct job *j, const struct object *o, unsigned t)
 		if (p && p->variable)
 			j->changed += set_variable(slot, p->to);
 		else if (p)
-			j->changed += set_slot(o, slot, p->to);
+			j->changed += set_slot(o, slot, p);
 	}
 }
 
@@ -176,16 +188,17 @@ static int patch_object(struct dl_phdr_info *info, size_t size, void *arg)
 	const char *base = slash ? slash + 1 : info->dlpi_name;
 
 	(void)size;
-	if (strncmp(base, j->except, strlen(j->except)) != 0 && read_object(&o, info)) {
+	if (j->seen++ >= j->in->first && strncmp(base, j->in->except, strlen(j->in->except)) != 0 &&
+	    read_object(&o, info)) {
 		patch_table(j, &o, 0);
 		patch_table(j, &o, 1);
 	}
 	return 0;
 }
 
-unsigned got_redirect(const struct got_patch *patches, unsigned n, const char *except)
+unsigned got_redirect(const struct got_patch *patches, unsigned n, const struct got_objects *in)
 {
-	struct job j = {patches, n, except, 0};
+	struct job j = {.patches = patches, .n = n, .in = in};
 
 	dl_iterate_phdr(patch_object, &j);
 	return j.changed;
@@ -203,5 +216,21 @@ uint64_t got_loads(void)
 	uint64_t n = 0;
 
 	dl_iterate_phdr(count_loads, &n);
+	return n;
+}
+
+static int count_object(struct dl_phdr_info *info, size_t size, void *arg)
+{
+	(void)info;
+	(void)size;
+	++*(uint64_t *)arg;
+	return 0;
+}
+
+uint64_t got_count(void)
+{
+	uint64_t n = 0;
+
+	dl_iterate_phdr(count_object, &n);
 	return n;
 }
