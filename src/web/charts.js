@@ -209,9 +209,10 @@ function drawCharts() {
 		if (list.length)
 			figures.push(drawChart(kind, title, list, text, {...options, top: totals.get(kind) || options.top}));
 	}
-	const have = [...$("charts").children];
-	if (have.length !== figures.length || have.some((e, i) => e !== figures[i]))
-		$("charts").replaceChildren(...figures);
+	// one by one: a chart that was taken out and put back would lose the focus, and the value that is read
+	for (const gone of [...$("charts").children].filter((e) => !figures.includes(e)))
+		gone.remove();
+	figures.forEach((f, i) => $("charts").children[i] === f || $("charts").insertBefore(f, $("charts").children[i] || null));
 	$("charts-about").textContent = figures.length ? "Means of ten seconds; the daemon keeps one hour, in " +
 		bytes(hist.bytes) + "." : "The first numbers come in a moment.";
 	document.querySelectorAll(".range button").forEach((b) =>

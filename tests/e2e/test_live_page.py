@@ -3,6 +3,7 @@
 do not go on, the memory of a recorded job, snapshots; keyboard, dark, phone; hostile names; nothing that
 axe-core finds serious."""
 
+import contextlib
 import json
 import pathlib
 import subprocess
@@ -80,6 +81,14 @@ def click(b, selector):
     b.js(f"document.querySelector({json.dumps(selector)}).click()")
 
 
+@contextlib.contextmanager
+def no_rounds(b):
+    """The page asks the daemon for nothing meanwhile; what it had asked for has come before."""
+    b.until("!busy && (busy = true)")
+    yield
+    b.js("busy = false")
+
+
 # An hour of two devices and a rank: the newest part is number 1000; what is known is every sixth part.
 HISTORY = """
 (() => {
@@ -100,8 +109,7 @@ HISTORY = """
 """
 
 
-def test_charts_have_the_right_numbers(page):
-    look(page, 1400)
+def check_charts(page):
     charts = {c["kind"]: c for c in page.js(HISTORY)}
     assert charts["utilization"]["lines"] == [["NPU 0", 60], ["NPU 10", 60]] and charts["utilization"]["high"] == 100
     assert charts["host memory_bytes"]["high"] == 2**32 and charts["step"]["lines"] == [["rank 3", 60]]
@@ -119,6 +127,12 @@ def test_charts_have_the_right_numbers(page):
         page.ask("Input.dispatchKeyEvent", type="keyDown", key=key)
     said = page.js("made.get('utilization').figure.innerText")
     assert "60 min ago" in said and "0.0 %" in said
+    # charts that come and go around it take neither the focus nor the value that is read
+    page.js("hist.series.delete('busy|0|5'); drawCharts()")
+    page.js("keepSeries('npu|0|power_w', {kind: 'power_w', name: 'NPU 0'}, hist.newest, [300]); drawCharts()")
+    assert page.js("!made.get('busy').figure.isConnected && made.get('power_w').figure.isConnected")
+    assert page.js("document.activeElement === made.get('utilization').figure")
+    assert "60 min ago" in page.js("made.get('utilization').figure.innerText")
     page.ask("Input.dispatchKeyEvent", type="keyDown", key="Escape")
     # a range of its own, by a button
     click(page, ".range [data-bins='30']")
@@ -129,6 +143,12 @@ def test_charts_have_the_right_numbers(page):
             "[{source: 'npu', device: 0, name: 'utilization', values: [75]}]}); drawCharts()")  # fmt: skip
     assert page.js("newest([...hist.series.values()][0], 5)") == [None, None, None, None, 75]
     assert page.js("hist.series.size") == 1
+
+
+def test_charts_have_the_right_numbers(page):
+    look(page, 1400)
+    with no_rounds(page):
+        check_charts(page)
     page.js("hist.series.clear(); Object.assign(hist, {newest: 0, now: 0}); chosen = false; rounds = 0; refresh(); 1")
     # and the daemon's own: of the host and of simulated NPUs
     page.until("document.querySelectorAll('#charts .chart').length >= 5")
@@ -204,6 +224,11 @@ def test_it_fits_and_is_accessible(page, width, dark, tmp_path):
 
 def test_a_trace_shows_its_progress(page):
     """What was written is listed by its path, and how to read it; what failed, why."""
+    with no_rounds(page):
+        check_followed(page)
+
+
+def check_followed(page):
     page.js("followed = [{id: '1', n: 3, told: 3, written: ['/tmp/x/a.json', '/tmp/x/<b>.json'], bad: ['Process 7: no.'],"
             " text: 'Trace', until: 0}]; showFollowed()")  # fmt: skip
     text = page.js("document.getElementById('followed').textContent")
