@@ -11,6 +11,7 @@ import sys
 import pytest
 
 from capabilities import lacks
+from torch_forks import forks  # noqa: F401
 from torches import a_torch, every_torch
 
 HEAD = """
@@ -32,10 +33,10 @@ def overwrite(tensor):
 
 
 class Job:
-    """Python code with torch, in a directory of its own."""
+    """Python code with torch, in a directory of its own; forker: what forks its process (torch_forks.py)."""
 
-    def __init__(self, record, torch):
-        self.record, self.torch = record, torch
+    def __init__(self, record, torch, forker=None):
+        self.record, self.torch, self.forker = record, torch, forker
         self.out = record.tmp / "out"
 
     def command(self, code):
@@ -50,9 +51,10 @@ class Job:
         if launch:
             launch = [f"--output-path={self.out}", *launch, "--"]
             command = [*self.record.msmemscope, *launch, *command]
-        r = subprocess.run(
-            command, env=self.env(), cwd=self.record.tmp, capture_output=True, timeout=120
-        )
+        if self.forker and not launch:
+            r = self.forker.run(command[1:], self.record.tmp, self.env())
+        else:
+            r = subprocess.run(command, env=self.env(), cwd=self.record.tmp, capture_output=True, timeout=120)
         assert not check or r.returncode == 0, r.stderr.decode()
         return r
 
@@ -80,8 +82,8 @@ def each(record, request):
 
 
 @pytest.fixture
-def job(record):
-    return Job(record, a_torch())
+def job(record, forks):  # noqa: F811
+    return Job(record, a_torch(), forks.of(a_torch()))
 
 
 def test_a_stray_write_is_found_with_its_operator(each):

@@ -9,9 +9,10 @@ import subprocess
 import pytest
 
 from test_torch_owners import Job
+from torch_forks import forks  # noqa: F401
 from torches import every_torch
 
-# Each list is one process. Several models in one have their names in front.
+# Each list is one process, forked from one that has imported torch. Several models in one have their names in front.
 ONE_MODEL = [
     "training",
     "saved",
@@ -49,14 +50,14 @@ class Questions:
 
 
 class Recorded(Questions):
-    def __init__(self, build, tmp, torch):
+    def __init__(self, build, tmp, torch, forks):
         super().__init__(build)
         self.cases = {}
         for i, names in enumerate(RUNS):
             place = tmp / f"run{i}"
             place.mkdir()
-            plain = Job(build, place, torch).run("train_modules.py", "plain", *names)
-            job = Job(build, place, torch)
+            plain = Job(build, place, torch, forks).run("train_modules.py", "plain", *names)
+            job = Job(build, place, torch, forks)
             for was, told in zip(plain, job.run("train_modules.py", "alone", *names)):
                 assert "some owners are not recorded" not in job.stderr, job.stderr
                 assert "global hooks" not in job.stderr, "torch warns of ours"
@@ -64,8 +65,8 @@ class Recorded(Questions):
 
 
 @pytest.fixture(scope="module")
-def recorded(build, tmp_path_factory, torch):
-    return Recorded(build, tmp_path_factory.mktemp("modules"), torch)
+def recorded(build, tmp_path_factory, torch, forks):  # noqa: F811
+    return Recorded(build, tmp_path_factory.mktemp("modules"), torch, forks.of(torch))
 
 
 def folded(name):

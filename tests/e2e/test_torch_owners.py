@@ -9,6 +9,7 @@ import pytest
 from harness import Session
 from recording import clean_env
 from test_owners import flat
+from torch_forks import forks  # noqa: F401
 from torches import every_torch
 
 TARGETS = "tests/targets/python"
@@ -16,28 +17,36 @@ OPTIMIZERS = ["adam", "lbfgs", "sgd", "rmsprop", "foreach", "grouped"]
 
 
 class Job:
-    def __init__(self, build, tmp_path, torch):
-        self.build, self.tmp, self.torch = build, tmp_path, torch
+    """forks: what makes its process (torch_forks.py), unless the command does; None: it is a new one."""
+
+    def __init__(self, build, tmp_path, torch, forks=None):
+        self.build, self.tmp, self.torch, self.forks = build, tmp_path, torch, forks
         self.out = tmp_path / "memscopeDumpResults"
 
     def run(self, target, *words, cli=None):
         script = self.build.parent / TARGETS / target
-        command = [self.torch.path, script, *words]
+        env = clean_env(self.tmp, PYTHONPATH=self.build / "python", OMP_NUM_THREADS=1)
+        if cli is None and self.forks:
+            result = self.forks.run([script, *words], self.tmp, env)
+        else:
+            result = self.run_new([self.torch.path, script, *words], env, cli)
+        assert result.returncode == 0, result.stderr.decode()[-4000:]
+        self.stderr = result.stderr.decode()
+        return [json.loads(line) for line in result.stdout.decode().splitlines()]
+
+    def run_new(self, command, env, cli):
         if cli is not None:
             program = self.build / "bin/msmemscope"
             command = [program, f"--output-path={self.out}", *cli, "--", *command]
-        result = subprocess.run(
+        return subprocess.run(
             list(map(str, command)),
             cwd=self.tmp,
-            env=clean_env(self.tmp, PYTHONPATH=self.build / "python", OMP_NUM_THREADS=1),
+            env=env,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             timeout=120,
         )
-        assert result.returncode == 0, result.stderr.decode()[-4000:]
-        self.stderr = result.stderr.decode()
-        return [json.loads(line) for line in result.stdout.decode().splitlines()]
 
     @property
     def recording(self):
@@ -60,18 +69,18 @@ class Job:
 
 
 @pytest.fixture
-def job(build, tmp_path, torch):
-    return Job(build, tmp_path, torch)
+def job(build, tmp_path, torch, forks):  # noqa: F811
+    return Job(build, tmp_path, torch, forks.of(torch))
 
 
 @pytest.fixture(scope="module")
-def plain(build, tmp_path_factory):
+def plain(build, tmp_path_factory, forks):  # noqa: F811
     """The same trainings, unrecorded; once for each torch."""
     known = {}
 
     def run(torch):
         if torch not in known:
-            job = Job(build, tmp_path_factory.mktemp("plain"), torch)
+            job = Job(build, tmp_path_factory.mktemp("plain"), torch, forks.of(torch))
             known[torch] = job.run("train_owners.py", "plain", *optimizers_of(torch))
         return known[torch]
 

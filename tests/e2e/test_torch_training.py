@@ -9,6 +9,7 @@ import subprocess
 
 import pytest
 from python_jobs import Left
+from torch_forks import forks  # noqa: F401
 from torches import every_torch, torches
 
 TRAIN = pathlib.Path(__file__).resolve().parents[1] / "targets/python/train.py"
@@ -32,6 +33,7 @@ def line_of(text):
 
 
 def train(jobs, torch, leak, *words, cli=None, env=None):
+    """A process of its own."""
     place = jobs.place()
     command = [torch.path, TRAIN, leak, STEPS, *words]
     if cli is not None:
@@ -46,6 +48,13 @@ def train(jobs, torch, leak, *words, cli=None, env=None):
         stderr=subprocess.PIPE,
         timeout=100,
     )
+    return Left(place / "memscopeDumpResults", r)
+
+
+def train_forked(jobs, forker, leak, *words):
+    """Of one that had imported torch before (torch_forks.py)."""
+    place = jobs.place()
+    r = forker.run([TRAIN, leak, STEPS, *words], place, jobs.env())
     return Left(place / "memscopeDumpResults", r)
 
 
@@ -104,8 +113,8 @@ PLAIN = [("package", 0, 0), ("device=cpu", 1, 0), ("events=traceback", 0, 1)]
 
 @pytest.mark.parametrize("torch", TORCHES)
 @pytest.mark.parametrize("word, tensors, calls", PLAIN)
-def test_what_a_plain_python_records(jobs, torch, word, tensors, calls):
-    left = train(jobs, torch, "none", word).wait()
+def test_what_a_plain_python_records(jobs, forks, torch, word, tensors, calls):  # noqa: F811
+    left = train_forked(jobs, forks.of(torch), "none", word).wait()
     sonde = [str(jobs.build / "bin/sonde"), "mem", "show", "--json", str(left.out)]
     counts = json.loads(subprocess.run(sonde, stdout=subprocess.PIPE).stdout)["counts"]
     assert (counts["mallocs"] > 0) == tensors, counts
@@ -114,9 +123,9 @@ def test_what_a_plain_python_records(jobs, torch, word, tensors, calls):
 
 
 @pytest.mark.parametrize("torch", NEWEST)
-def test_leak_of_a_graph(jobs, torch):
+def test_leak_of_a_graph(jobs, forks, torch):  # noqa: F811
     """The sum of a measure keeps every activation that the gradient would need: no list in sight."""
-    left = train(jobs, torch, "graph", *STACKS)
+    left = train_forked(jobs, forks.of(torch), "graph", *STACKS)
     assert (left.returncode, left.stdout) == (0, unrecorded(torch)), left
     answer, text = leaks_of(jobs, left)
     assert answer["findings"] >= 1, text
@@ -128,8 +137,8 @@ def test_leak_of_a_graph(jobs, torch):
 
 
 @pytest.mark.parametrize("torch", NEWEST)
-def test_no_leak_no_finding(jobs, torch):
-    left = train(jobs, torch, "buffer", *STACKS)
+def test_no_leak_no_finding(jobs, forks, torch):  # noqa: F811
+    left = train_forked(jobs, forks.of(torch), "buffer", *STACKS)
     assert (left.returncode, left.stdout) == (0, unrecorded(torch)), left
     answer, text = leaks_of(jobs, left)
     assert answer["findings"] == 0, text
@@ -172,8 +181,8 @@ def test_leak_from_the_first_instruction_on(jobs, torch):
 
 
 @pytest.mark.parametrize("torch", TORCHES)
-def test_everything_on_changes_nothing(jobs, torch):
-    left = train(jobs, torch, "none", *EVERYTHING)
+def test_everything_on_changes_nothing(jobs, forks, torch):  # noqa: F811
+    left = train_forked(jobs, forks.of(torch), "none", *EVERYTHING)
     assert (left.returncode, left.stdout) == (0, unrecorded(torch)), left
     assert "Traceback" not in left.stderr and "not collected" not in left.stderr, left
 

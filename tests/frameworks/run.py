@@ -46,7 +46,7 @@ import torch
 for words in json.loads(sys.argv[1]):
     if torch.__version__ >= "2" and "torch.optim" in open(words[0]).read():
         import torch._dynamo  # else every process that makes an optimizer does it
-        gc.freeze()  # taking down what that left would take longer than everything else
+    gc.freeze()  # looking through what that left would take longer than everything else
     child = os.fork()
     if child == 0:
         print("pid", os.getpid(), flush=True)

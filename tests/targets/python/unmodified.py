@@ -2,6 +2,7 @@
 """Programs with PyTorch that know nothing of sonde, each in a process that is forked, after its
 pid was printed with its name: "NAME PID"."""
 
+import gc
 import os
 import sys
 
@@ -247,11 +248,13 @@ def run(way):
 
 
 if __name__ == "__main__":
+    gc.freeze()  # in the forked ones: looking through all that torch is made of copies it
     for way in (inference, serving_leak, two_models, failing_model):
         run(way)
     if torch.__version__ >= "2":
         import torch._dynamo  # else every process that makes an optimizer does it
 
+        gc.freeze()
     for way in (validated_first, trained_late, plain, leaking, accumulating, gan, critic, loader, lbfgs):
         run(way)
     for way in (made_again, compiled, reported, forked):
