@@ -71,7 +71,7 @@ ALLOWED = {
     "certs": "base net",
     # own world: subjects
     "recorder/stream": "base wire",
-    "recorder": "base wire recorder/stream",
+    "recorder": "base wire formats recorder/stream",
     "memory/row": "wire base",
     "memory/options": "base wire memory/row",
     "memory": "base wire formats unwind/symbols unwind/python recorder/stream memory/options"

@@ -7,10 +7,8 @@
 
 #include "base/clock.h"
 #include "base/containers/intern.h"
-#include "base/fs.h"
 #include "base/mem.h"
 
-#define BOOT_ID "/proc/sys/kernel/random/boot_id"
 #define AT_A_TIME 32 /* more, and answers would wait for us to read them */
 
 static int by_value(const void *a, const void *b)
@@ -88,18 +86,6 @@ int clocks_common_start(struct client_group *g, unsigned delay_s, uint64_t *out_
 
 /* --- round trips --- */
 
-/* The clock that we read is that of this kernel since it was started. */
-static const char *name_our_clock(void)
-{
-	struct buf id = {0};
-	const char *name = "unknown";
-
-	if (fs_read_file(BOOT_ID, 100, &id, NULL) == 0 && id.len > 1)
-		name = intern(id.data, strcspn(buf_str(&id), "\n"));
-	buf_release(&id);
-	return name;
-}
-
 static void add_trips(const struct client_group *g, const struct client_answer *answers,
 		      const char *by, struct clock_trips *out)
 {
@@ -125,7 +111,7 @@ static void add_trips(const struct client_group *g, const struct client_answer *
 int clocks_ask(struct client_group *g, unsigned rounds, struct clock_trips *out,
 	       struct client_answer *last, struct err *err)
 {
-	const char *by = name_our_clock();
+	const char *by = clock_file_own_name();
 	json_t **requests = xcalloc(g->hosts->n, sizeof(*requests));
 	json_t *request = json_pack("{s:s}", "fn", "getTime");
 	int r = 0;

@@ -11,6 +11,7 @@
 #include "base/fs.h"
 #include "base/mem.h"
 
+#define BOOT_ID "/proc/sys/kernel/random/boot_id"
 #define VERSION 1
 #define NAME_BYTES 300
 #define BEGINNING "{\"sonde_clocks\":"
@@ -24,6 +25,17 @@ void clock_trips_release(struct clock_trips *t)
 {
 	free(t->list);
 	*t = (struct clock_trips){0};
+}
+
+const char *clock_file_own_name(void)
+{
+	struct buf id = {0};
+	const char *name = "unknown";
+
+	if (fs_read_file(BOOT_ID, 100, &id, NULL) == 0 && id.len > 1)
+		name = intern(id.data, strcspn(buf_str(&id), "\n"));
+	buf_release(&id);
+	return name;
 }
 
 bool clock_file_begins(const char *text, size_t len)

@@ -35,6 +35,9 @@ struct clock_trips {
 void clock_trips_add(struct clock_trips *t, const struct clock_trip *trip);
 void clock_trips_release(struct clock_trips *t);
 
+/* For `by` of who reads CLOCK_MONOTONIC: that of this kernel since it was started. */
+const char *clock_file_own_name(void);
+
 /* Adds the trips of a file. -EINVAL: it is something else. */
 int clock_file_read(const char *path, struct clock_trips *out, struct err *err);
 /* The same of a text. */

@@ -140,6 +140,7 @@ struct consumer_ops {
 extern const struct consumer_ops memory_consumer; /* memory/outputs/consumer.c */
 extern const struct consumer_ops activity_consumer; /* activity/windows/consumer.c */
 extern const struct consumer_ops flight_consumer; /* recorder/flight/flight.c */
+extern const struct consumer_ops clocks_consumer; /* recorder/peer_clocks.c */
 extern const struct consumer_ops sampler_consumer; /* sampler/record/consumer.c */
 
 #endif

@@ -2,10 +2,7 @@
 #include "recorder/consumers.h"
 
 static const struct consumer_ops *const table[CONSUMERS_COUNT] = {
-	&memory_consumer,
-	&activity_consumer,
-	&flight_consumer,
-	&sampler_consumer,
+	&memory_consumer, &activity_consumer, &flight_consumer, &clocks_consumer, &sampler_consumer,
 };
 
 int consumers_open(struct consumers *c, const struct recorder_session *s, struct err *err)

@@ -7,7 +7,7 @@
 
 #include <stddef.h>
 
-#define CONSUMERS_COUNT 4
+#define CONSUMERS_COUNT 5
 
 /* Zero-initialised: none is open. */
 struct consumers {

@@ -16,6 +16,7 @@
 #include "memory/input/input.h"
 #include "timeline/clocks_impl.h"
 #include "timeline/timeline_impl.h"
+#include "wire/record_samples.h"
 
 #define TRACE_DIR_END "_sonde"
 
@@ -261,23 +262,57 @@ static void take_step(void *process, uint64_t number, uint64_t wall_ns)
 	k->step_ns = wall_ns;
 }
 
+/* --- recordings of nothing but stacks and counters --- */
+
+struct sampled_time {
+	int64_t wall_minus_mono_ns;
+	int64_t first_ns, last_ns;
+};
+
+static void take_session(void *arg, const char *json, size_t len)
+{
+	struct sampled_time *s = arg;
+	json_t *root = json_loadb(json, len, 0, NULL);
+
+	s->wall_minus_mono_ns = json_integer_value(json_object_get(root, "wallMinusMono"));
+	json_decref(root);
+}
+
+static void take_sample(void *arg, uint32_t proc, uint32_t tid, const struct rec *r)
+{
+	struct sampled_time *s = arg;
+	int64_t ns;
+
+	(void)tid;
+	if (proc != PROC_NONE || r->time_ns > INT64_MAX ||
+	    __builtin_add_overflow((int64_t)r->time_ns, s->wall_minus_mono_ns, &ns))
+		return;
+	s->first_ns = ns < s->first_ns ? ns : s->first_ns;
+	s->last_ns = ns > s->last_ns ? ns : s->last_ns;
+}
+
 /* Recordings, and dumps, which have no activities. */
 static int read_rows(struct reading *r, const char *path, unsigned host, struct err *err)
 {
 	static const struct activity_recording_ops ops = {
 		.process = begin_recorded, .activity = take_recorded, .step = take_step};
+	static const struct stream_ops samples = {.session = take_session, .record = take_sample};
 	struct recorded_host h = {.reading = r, .host = host};
-	struct stream_listener activities;
+	struct sampled_time sampled = {.first_ns = INT64_MAX};
+	struct stream_listener activities, others = {&samples, &sampled, NULL};
 	struct input_sink rows = {
 		.row = take_row, .attrs = 1ull << ATTR_SIZE, .arg = r, .beside = &activities};
 	struct activity_reading *reading =
 		activity_recording_begin(ACTIVITY_ALL_PROCESSES, &ops, &h, &activities);
+	activities.next = &others;
 	int got = input_read(path, &rows, err), ended = activity_recording_end(reading);
 	uint64_t key, value;
 
 	for (size_t at = 0; hmap_next(&h.ranks, &at, &key, &value);)
 		free((void *)(uintptr_t)value);
 	hmap_release(&h.ranks);
+	if (r->first_ns == INT64_MAX && sampled.last_ns)
+		note_time(r, sampled.first_ns, sampled.last_ns);
 	return got < 0 ? got : ended;
 }
 

@@ -5,11 +5,13 @@ timeline has all of them; the real Perfetto UI shows a job of four ranks with ev
 import collections
 import json
 import pathlib
+import socket
 import subprocess
 import sys
 
 import pytest
 from browser import Browser
+from daemon import Daemon
 from recording import clean_env, wait_finished
 from test_clocks import make_wrong_clock
 from test_idle_devices import PROGRAM, packages  # noqa: F401
@@ -246,3 +248,72 @@ def test_the_perfetto_ui_shows_it(made, packets, tmp_path, name):
             assert kinds[-RANKS - 2 :] == ["launcher", *(f"rank {r}" for r in range(RANKS)), "the machine"], top
             assert {t[0] for t in packets[0].values()} <= set(shown)
     ui.server.shutdown()
+
+
+def two_hosts(build, tmp_path, clocks, ahead_ns=0, **env):
+    """Recordings of this host and of "node2", whose wall clock is wrong and who compares it with others' by `clocks`; what the
+    latter said at its end."""
+    library, out = make_wrong_clock(tmp_path), tmp_path / "shared"
+    words = [build / "bin/sonde", "record", "--only=counters", "-o", out]
+    job = ["--", sys.executable, "-c", "import time; time.sleep(1.5)"]
+    wrong = clean_env(tmp_path, LD_PRELOAD=library, WRONG_OFFSET_NS=ahead_ns, WRONG_PPB=0, WRONG_FROM_NS=0, **env)
+    other = subprocess.Popen(on_node(2, [*words, *clocks, *job]), env=wrong, stderr=subprocess.PIPE, text=True)
+    subprocess.run([*words, "-q", *job], env=clean_env(tmp_path), check=True, timeout=60)
+    said = other.communicate(timeout=60)[1]
+    assert other.returncode == 0, said
+    for recording in out.glob("recording_*"):
+        wait_finished(recording)
+    return out, said
+
+
+@pytest.mark.needs("root")
+@pytest.mark.needs("unshare")
+@pytest.mark.parametrize("ahead_ns", [100_000_000, -3 * 10**9])
+def test_clocks_by_round_trips(build, tmp_path, ahead_ns):
+    """Without collectives: each node asks the daemon of the first one."""
+    with Daemon(build, tmp_path) as d:
+        out, said = two_hosts(build, tmp_path, [f"--clocks=127.0.0.1:{d.port}"], ahead_ns)
+    assert f"was compared with that of 127.0.0.1:{d.port} 2 times" in said
+    (file,) = out.glob("*/clocks.json")
+    answer = json.loads((file.parent / "answer.json").read_text())["clocks"]
+    assert answer == {"hosts": f"127.0.0.1:{d.port}", "measured": 2, "why": None}
+    command = [build / "bin/sonde", "timeline", "--json", "-o", tmp_path / "t.pftrace", out]
+    r = subprocess.run(command, env=clean_env(tmp_path), check=True, capture_output=True, text=True, timeout=60)
+    hosts = {h["host"]: h for h in json.loads(r.stdout)["hosts"]}
+    base, other = hosts.pop(socket.gethostname()), hosts.pop("node2")
+    assert not hosts and {base["from"], other["from"]} == {"base", "round trips"}, r.stderr
+    ahead, bound = other["ahead_ns"] - base["ahead_ns"], max(other["bound_ns"], base["bound_ns"])
+    assert abs(ahead - ahead_ns) <= bound + 1_000_000 and bound < 10**7
+
+
+@pytest.mark.needs("root")
+@pytest.mark.needs("unshare")
+def test_no_daemon_to_compare_clocks_with(build, tmp_path):
+    """The first node of a Slurm job is asked; of a host that has no daemon that is said, and nothing waits for it."""
+    slurm = dict(SLURM_NNODES="2", SLURM_JOB_NODELIST="127.0.0.[1-2]")
+    with Daemon(build, tmp_path) as d:
+        port = d.port
+    out, said = two_hosts(build, tmp_path, [f"--clocks=127.0.0.1:{port}"], **slurm)
+    assert "could not be compared" in said and "only the collectives" in said
+    answer = [json.loads(f.read_text()).get("clocks") for f in out.glob("*/answer.json")]
+    (clocks,) = [c for c in answer if c]
+    assert clocks["measured"] == 0 and clocks["why"]
+
+
+@pytest.mark.needs("root")
+@pytest.mark.needs("unshare")
+@pytest.mark.parametrize(
+    "env, hosts",
+    [
+        (dict(SLURM_NNODES="2", SLURM_JOB_NODELIST="gpu[07-09,12],other"), "gpu07"),
+        (dict(SLURM_NNODES="2", SLURM_JOB_NODELIST="node2,node3"), ""),
+        (dict(SLURM_NNODES="1", SLURM_JOB_NODELIST="gpu01"), ""),
+        (dict(MASTER_ADDR="10.0.0.7"), "10.0.0.7"),
+        (dict(MASTER_ADDR="localhost"), ""),
+    ],
+)
+def test_whose_clock_is_compared(build, tmp_path, env, hosts):
+    words = [build / "bin/sonde", "record", "-q", "--only=counters", "-o", tmp_path / "rec", "--", "true"]
+    subprocess.run(on_node(2, words), env=clean_env(tmp_path, **env), check=True, timeout=60)
+    (config,) = (tmp_path / "rec").glob("*/config.json")
+    assert json.loads(config.read_text())["clockHosts"] == hosts

@@ -5,10 +5,12 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/text/number_read.h"
 #include "cli/command.h"
 #include "cli/stack/seconds.h"
+#include "daemon/daemon.h"
 #include "launch/monitor.h"
 #include "memory/options/values.h"
 #include "wire/record.h"
@@ -56,6 +58,63 @@ static void set_record(const struct record_options *o, struct session_record *r)
 	r->hang_s = r->last_s ? (r->last_s + 1) / 2 : 0; /* what it did before is there then */
 }
 
+/* The first of "node[01-04,7],other": node01. */
+static void add_first_node(const char *list, struct buf *out)
+{
+	size_t name = strcspn(list, "[,"), digits = 0;
+
+	buf_add(out, list, name);
+	if (list[name] == '[') {
+		digits = strspn(list + name + 1, "0123456789");
+		buf_add(out, list + name + 1, digits);
+	}
+}
+
+static bool is_this_host(const char *name)
+{
+	char own[256] = "";
+
+	gethostname(own, sizeof(own) - 1);
+	size_t n = strcspn(own, "."), k = strcspn(name, ".");
+	return !strcmp(name, "localhost") || !strncmp(name, "127.", 4) || !strcmp(name, "::1") ||
+	       (n == k && !strncmp(name, own, n));
+}
+
+/* With whose clock that of each other host of the job is compared: the first node of a Slurm job, or
+ * where the ranks meet. */
+static void choose_peer(struct buf *out)
+{
+	const char *list = getenv("SLURM_JOB_NODELIST"), *nodes = getenv("SLURM_NNODES");
+	const char *master = getenv("MASTER_ADDR");
+
+	if (list && nodes && atoi(nodes) > 1)
+		add_first_node(list, out);
+	else if (master)
+		buf_add_str(out, master);
+	if (out->len && is_this_host(buf_str(out)))
+		buf_clear(out);
+}
+
+static int set_clocks(const struct record_options *o, struct mem_config *c, struct err *err)
+{
+	struct buf hosts = {0};
+	int r = 0;
+
+	if (!o->clocks)
+		choose_peer(&hosts);
+	else if (strcmp(o->clocks, "off") != 0)
+		buf_add_str(&hosts, o->clocks);
+	if (hosts.len >= sizeof(c->clock_hosts) && o->clocks)
+		r = err_set(err, -EINVAL, "--clocks has more than %zu characters",
+			    sizeof(c->clock_hosts) - 1);
+	else if (hosts.len < sizeof(c->clock_hosts))
+		memcpy(c->clock_hosts, buf_str(&hosts), hosts.len + 1);
+	if (r == 0 && o->certs && *o->certs && strcmp(o->certs, DAEMON_NO_CERTS) != 0)
+		r = mem_path(o->certs, c->clock_certs, err);
+	buf_release(&hosts);
+	return r;
+}
+
 int record_options_finish(struct record_options *o, struct session_record *out, struct err *err)
 {
 	struct mem_config *c = &o->mem.config;
@@ -77,6 +136,9 @@ int record_options_finish(struct record_options *o, struct session_record *out, 
 		c->analysis = 0;
 	}
 	c->closing = !o->mem.quiet;
+	int r = set_clocks(o, c, err);
+	if (r < 0)
+		return r;
 	set_record(o, out);
 	if (o->mem.quiet)
 		o->mem.report = 1 + MEM_REPORT_OFF;
@@ -174,6 +236,14 @@ const struct opt record_option_table[] = {
 	OPTION_CALL("max-size", "SIZE", mem_parse_max_size, 0, "any size",
 		    "Largest size of the recording, such as 2G. The oldest part is dropped, and "
 		    "every answer reports that."),
+	OPTION_TEXT(
+		"clocks", "HOSTS", AT(clocks), "the first node of a Slurm job, or MASTER_ADDR",
+		"For jobs on several hosts: compare the clock of this one with those of these, by "
+		"round trips to their daemons at the start, each minute and at the end; as "
+		"'--hostname' of 'sonde ctl'. 'off': with none.",
+		.group = "Several hosts"),
+	OPTION_TEXT("certs-dir", "DIR", AT(certs), DAEMON_NO_CERTS,
+		    "Directory with ca.crt, client.crt and client.key for these daemons."),
 	OPTION_TEXT("mspti", "LIBRARY", AT(mspti),
 		    "$ASCEND_HOME_PATH/lib64/" MONITOR_MSPTI ", if it is there",
 		    "The CANN library that reports what NPUs execute; 'none': do not use one.",

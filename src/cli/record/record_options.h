@@ -18,6 +18,7 @@ struct record_options {
 	struct mem_options mem; /* first: its functions read rows of our table, too */
 	unsigned what; /* enum record_part */
 	const char *mspti;
+	const char *clocks, *certs; /* NULL: see choose_peer() */
 	bool api, dump;
 	uint32_t first_step, last_step; /* 0: all */
 	uint64_t duration_ns, last_ns, interval_ns;

@@ -119,6 +119,9 @@ struct mem_config {
 	enum row_compat compat;
 	enum mem_program program;
 	enum mem_tool tool;
+	/* With whose clocks ours is compared, and with which certificates, as `sonde ctl` takes them;
+	 * empty: nobody's, none. */
+	char clock_hosts[MEM_NAME_BYTES], clock_certs[MEM_PATH_BYTES];
 	char command[MEM_COMMAND_BYTES]; /* of the job, as in a shell; empty: not known */
 	struct mem_machine machine;
 	uint32_t buffer_mb; /* ring memory of one process */

@@ -62,6 +62,8 @@ static const struct field fields[] = {
 	{"watchConfig", "start", FIELD_TEXT, AT(watch.start), MEM_NAME_BYTES, 0},
 	/* Ours. */
 	{NULL, "bufferMb", FIELD_UINT, AT(buffer_mb), MEM_MAX_BUFFER_MB, 0},
+	{NULL, "clockCerts", FIELD_TEXT, AT(clock_certs), MEM_PATH_BYTES, 0},
+	{NULL, "clockHosts", FIELD_TEXT, AT(clock_hosts), MEM_NAME_BYTES, 0},
 	{NULL, "command", FIELD_TEXT, AT(command), MEM_COMMAND_BYTES, 0},
 	{NULL, "compat", FIELD_UINT, AT(compat), ROW_26_0, 0},
 	{NULL, "cudaDriver", FIELD_UINT, AT(machine.cuda), MEM_DRIVER_MISSING, 0},
