@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MulanPSL-2.0
 """What recording costs a step on a GPU: jobs of transformers, torchvision and JAX, untouched.
 
-usage: cuda_cost.py --bin BUILD/bin/sonde --out DIR [--rounds N] [--only NAME,…] [--minutes M] [--no-owners]
+usage: cuda_cost.py --bin BUILD/bin/sonde --out DIR [--rounds N] [--only WORD,…] [--minutes M] [--no-owners]
 
 Each job runs in five processes that live at the same time and take turns: two without recording, of
 which one is compared with the other to see how far the measurement itself can be trusted, one under
@@ -175,11 +175,11 @@ def main():
     p.add_argument("--out", required=True)
     p.add_argument("--rounds", type=int, default=15)
     p.add_argument("--minutes", type=float, default=6)
-    p.add_argument("--only", default="")
+    p.add_argument("--only", default="", help="jobs whose names have all of these words")
     p.add_argument("--no-owners", action="store_true")
     args = p.parse_args()
-    only = args.only.split(",") if args.only else JOBS
-    chosen = [name for name in JOBS if any(word in name for word in only)]
+    words = args.only.split(",")
+    chosen = [name for name in JOBS if all(word in name for word in words)]
     if not chosen:
         p.error(f"no job is called '{args.only}'; there are {', '.join(JOBS)}")
     need_gpu()

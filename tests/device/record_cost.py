@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MulanPSL-2.0
 """What `sonde record` with its defaults costs a step on a GPU: models of transformers and torchvision.
 
-usage: record_cost.py --bin BUILD/bin/sonde --out DIR [--only NAME,…] [--minutes M] [--groups N] [--parts]
+usage: record_cost.py --bin BUILD/bin/sonde --out DIR [--only WORD,…] [--minutes M] [--groups N] [--parts]
 
 The jobs are those of cuda_cost_job.py. Each runs in processes that live at the same time and take turns in
 bursts of steps: two alone and one under `sonde record`. What counts is its time divided by the mean of the
@@ -180,13 +180,13 @@ def main():
     p = argparse.ArgumentParser(usage=__doc__.split("usage: ")[1].split("\n\n")[0])
     p.add_argument("--bin", required=True)
     p.add_argument("--out", required=True)
-    p.add_argument("--only", default="")
+    p.add_argument("--only", default="", help="jobs whose names have all of these words")
     p.add_argument("--minutes", type=float, default=5.5)
     p.add_argument("--groups", type=int, default=2)
     p.add_argument("--parts", action="store_true")
     args = p.parse_args()
-    only = args.only.split(",") if args.only else JOBS
-    chosen = [name for name in JOBS if any(word in name for word in only)]
+    words = args.only.split(",")
+    chosen = [name for name in JOBS if all(word in name for word in words)]
     if not chosen:
         p.error(f"no job is called '{args.only}'; there are {', '.join(JOBS)}")
     need_gpu("torch")
