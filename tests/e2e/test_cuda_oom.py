@@ -2,9 +2,11 @@
 """Why memory of a GPU ran out, as `sonde mem oom` says it: programs in C++, and the pool of a framework
 (simulated driver). More of others on the device: test_cuda_odd_jobs.py."""
 
+import pathlib
+
 import pytest
 
-from cuda_recorded import MIB, Cuda
+from cuda_recorded import MIB, Cuda, build_library
 
 SMALL = {"SIM_GPU_COUNT": "1", "SIM_GPU_MEMORY_MIB": "512"}
 
@@ -63,3 +65,19 @@ def test_a_device_in_pieces(refused):
     assert incident["verdict"] == "fragmentation"
     assert "device 0 still has 3.60 GiB free of 4.00 GiB, but the driver found no piece of 300.00 MiB" in text
     assert "(cuda_odd.c:" in text
+
+
+@pytest.mark.needs("cc")
+def test_a_share_of_a_device(cuda, refused):
+    """A library that shares GPUs lets the process use 300 MiB of 4 GiB: what is free there is not the process'."""
+    source = (pathlib.Path(__file__).parents[1] / "device" / "dlsym_shim.c").read_text()
+    shim = build_library(cuda, "shim", source)
+    env = {"SIM_GPU_MEMORY_MIB": "4096", "SHIM_LIMIT_MIB": "300", "LD_PRELOAD": str(shim)}
+    incident, text = refused("cuda_odd", "fill", "200", **env)
+    assert incident["verdict"] == "real exhaustion", text
+    assert incident["device_memory"]["limit_bytes"] == 300 * MIB
+    assert "150.00 MiB of the 300.00 MiB that it may use of device 0" in text
+    assert "150.00 MiB are free; 200.00 MiB more were asked for" in text and "larger share" in text
+    incident, text = refused("cuda_odd", "fill", "400", **env)
+    assert incident["verdict"] == "real exhaustion", text
+    assert "400.00 MiB were asked for, and this process may use of device 0 300.00 MiB" in text

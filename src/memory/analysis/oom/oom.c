@@ -165,6 +165,7 @@ static struct oom_incident *new_incident(struct oom *o, struct block_process *p,
 	i->first_ns = row->time_ns;
 	i->requested = requested;
 	i->step = p->in_step ? p->step : 0;
+	i->driver_free = UINT64_MAX;
 	read_function(row, i->function);
 	if (!strcmp(i->function, POOL_FUNCTION) || i->device == DEV_HOST)
 		row_number(row, ATTR_FLAG, &i->limit);
@@ -226,6 +227,10 @@ static void on_trigger(struct oom *o, struct block_process *p, const struct row 
 			i->requested = requested;
 			row_number(row, ATTR_FLAG, &i->limit);
 		}
+	}
+	if (row_attr(row, ATTR_FREE_MEM) && row->device != DEV_HOST) {
+		row_number(row, ATTR_FREE_MEM, &i->driver_free);
+		row_number(row, ATTR_TOTAL_MEM, &i->driver_total);
 	}
 	i->open = true;
 	uint32_t stack = stacks_of(&o->base.blocks->stacks, row);

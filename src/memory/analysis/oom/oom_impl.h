@@ -53,6 +53,9 @@ struct oom_incident {
 	uint64_t requested;
 	char function[OOM_FUNCTION_BYTES];
 	uint64_t limit; /* bytes that the pool may have in all; 0: not known */
+	/* As the driver of the process says it, at that moment: of a process with a share of the
+	 * device (vGPU, MPS) that is less than there is. 0; UINT64_MAX: not known. */
+	uint64_t driver_total, driver_free;
 	/* Host memory: in use of what is limited (else of address space), memory and swap of the
 	 * machine; 0: not known. */
 	uint64_t space_bytes, machine_bytes;

@@ -359,7 +359,7 @@ static json_t *device_memory_value(const struct oom_incident *i, const struct oo
 	put_known(o, "outside_bytes", i->has_outside, i->outside_bytes);
 	put_known(o, "others_bytes", i->has_others, i->others_bytes);
 	put_known(o, "job_bytes", i->has_others && i->job_bytes, i->job_bytes);
-	put_known(o, "limit_bytes", i->limit != 0, i->limit);
+	put_known(o, "limit_bytes", i->limit || a->limited, a->limited ? a->total_bytes : i->limit);
 	put_known(o, "space_bytes", i->space_bytes != 0, i->space_bytes);
 	put_known(o, "machine_bytes", i->machine_bytes != 0, i->machine_bytes);
 	put_known(o, "free_bytes", a->has_free, a->free_bytes);

@@ -9,6 +9,7 @@
 
 #define LEAK_SHARE 10 /* a leak counts from a tenth of the request on */
 #define OTHERS_SHARE 8 /* others count from an eighth of the device on */
+#define LIMIT_SHARE 16 /* less than the device by so much is a share of it */
 #define SLACK_SHARE 32 /* free on the device, beyond what pages and samples blur */
 
 const char *oom_verdict_name(enum oom_verdict v)
@@ -70,6 +71,16 @@ bool oom_is_context(const struct oom_incident *i)
 	return !strcmp(i->function, "cuDevicePrimaryCtxRetain");
 }
 
+/* What the process may use in all, 0: as much as there is. */
+static uint64_t limit_of(const struct oom_incident *i, uint64_t total)
+{
+	bool share = i->driver_total && i->driver_total < total - total / LIMIT_SHARE;
+
+	if (i->limit && i->limit < total && (!share || i->limit < i->driver_total))
+		return i->limit;
+	return share ? i->driver_total : 0;
+}
+
 struct oom_answer oom_answer(const struct oom *o, const struct oom_incident *i)
 {
 	uint64_t total = hmap_get(&o->totals, i->device);
@@ -86,13 +97,15 @@ struct oom_answer oom_answer(const struct oom *o, const struct oom_incident *i)
 	a.has_free = a.has_total && i->has_others && i->has_blocks;
 	if (a.has_free)
 		a.free_bytes = oom_less(total, oom_sum(of_process, i->others_bytes));
-	if (i->limit && i->limit < total) {
+	if (limit_of(i, total)) {
 		/* What others leave free is of no use to it. */
 		a.limited = true;
-		a.total_bytes = total = i->limit;
-		if (a.has_free && a.free_bytes > oom_less(i->limit, i->own_bytes))
-			a.free_bytes = oom_less(i->limit, i->own_bytes);
+		a.total_bytes = total = limit_of(i, total);
+		if (a.has_free && a.free_bytes > oom_less(total, i->own_bytes))
+			a.free_bytes = oom_less(total, i->own_bytes);
 	}
+	if (a.has_free && a.free_bytes > i->driver_free)
+		a.free_bytes = i->driver_free;
 	if (i->device == DEV_HOST) { /* of what others have nothing is known, nor of pieces */
 		a.verdict = oom_host_is_oversized(i) ? OOM_OVERSIZED
 			    : is_leak(i, &a)	     ? OOM_LEAK
@@ -337,9 +350,13 @@ void oom_advice(const struct oom *o, const struct oom_incident *i, const struct 
 		advise_others(i, out);
 		break;
 	case OOM_EXHAUSTION:
-		if (a->limited)
+		if (a->limited && a->total_bytes == i->limit)
 			add_text(out, "Let this process use more of the device "
 				      "(torch.cuda.set_per_process_memory_fraction). ");
+		else if (a->limited)
+			add_text(out,
+				 "Ask for a larger share of the device: the limit is set by who "
+				 "shares it (vGPU, CUDA_MPS_PINNED_DEVICE_MEM_LIMIT). ");
 		if (i->kept_bytes >= i->requested)
 			add_text(out,
 				 "The pools of cudaMallocAsync() keep {} that is not in use: "
