@@ -26,7 +26,7 @@ TEST_LIBS := $(O)/libown.a $(O)/libguest.a
 $(O)/libown.a: $(filter-out $(O)/own/src/cli/main.o,$(OWN_OBJ))
 $(O)/libguest.a: $(GUEST_SRC:%.c=$(O)/own/%.o) \
 	$(patsubst %,$(O)/own/src/device/ascend/hooks/%.o,stars atb_text) \
-	$(patsubst %.c,$(O)/own/%.o,$(wildcard src/device/*/activity/*.c))
+	$(patsubst %.c,$(O)/own/%.o,$(wildcard src/device/*/activity/*.c) src/guest/interpose/got.c)
 $(TEST_LIBS):
 	@rm -f $@
 	ar qcs $@ $^
