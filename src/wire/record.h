@@ -319,6 +319,7 @@ enum rec_layer_kind {
 	LAYER_GRADIENT =
 		3, /* the thread computes that of another operation; layer: in a checkpoint alone */
 	LAYER_OPERATION = 4, /* in a checkpoint: operations from addr on are the layer's */
+	LAYER_TENSOR = 5, /* in a checkpoint: LAYER_ADDR of one of several in a block */
 	LAYER_KIND_END,
 };
 

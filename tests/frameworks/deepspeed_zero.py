@@ -39,3 +39,6 @@ for _ in range(STEPS):
     if "leak" in sys.argv:
         kept.append(x.repeat(64, 1))  # the leak
 print("steps", STEPS)
+held = sum(p.numel() for p in net.parameters()) * 4
+print("holds weight", held)
+print("holds optimizer_state", 3 * held)

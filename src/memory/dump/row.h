@@ -116,6 +116,12 @@ struct attr {
 #define ROW_MAX_ATTRS 16
 #define ROW_STEP_NAME 63 /* bytes of a name in a STEP row that is hidden: "3 AdamW" */
 
+/* What a layer has of a block that it shares with others. */
+struct row_part {
+	const char *layer;
+	uint64_t bytes;
+};
+
 /* Small, and ordered by size: readers keep thousands of them (memory/input/read_ahead.c). */
 struct row {
 	uint64_t id;
@@ -129,6 +135,8 @@ struct row {
 	const char *c_stack;
 	const char
 		*layer; /* of recordings alone: whose block it is, see rec_layer; NULL: nobody's */
+	const struct row_part *parts; /* borrowed; `layer` is then what is around all of them */
+	uint32_t nparts;
 	uint32_t name_len;
 	uint32_t py_stack_len;
 	uint32_t c_stack_len;

@@ -221,6 +221,7 @@ static const char *read_row(struct dump *d, struct row *row)
 	row->hidden = false;
 	row->layer = NULL;
 	row->tensor_bytes = 0;
+	row->nparts = 0;
 	row->temporary = false;
 	return NULL;
 }

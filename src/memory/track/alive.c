@@ -83,6 +83,7 @@ struct block *block_new(struct track *t)
 void block_free(struct track *t, struct block *b)
 {
 	labels_put(b->labels);
+	layers_block_gone(t, b);
 	budget_give_back(t, BLOCK_COST);
 	b->next_free = t->free_blocks;
 	t->free_blocks = b;

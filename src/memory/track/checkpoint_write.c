@@ -223,11 +223,13 @@ static void put_block(struct checkpoint_writing *w, const struct block *b)
 			     (b->arena ? BLOCK_ARENA : 0) | (b->alone ? BLOCK_ALONE : 0) |
 			     (b->labelled_late ? BLOCK_LABELLED_LATE : 0));
 	if (b->layer)
-		put_state(w, &(struct rec_state){.kind = STATE_LAYER,
-						 .device = DEV_NONE,
-						 .value = {b->layer, b->tensor_addr,
-							   b->tensor_bytes, b->forward}});
+		put_state(w,
+			  &(struct rec_state){.kind = STATE_LAYER,
+					      .device = DEV_NONE,
+					      .value = {b->layer, b->is_shared ? 0 : b->tensor_addr,
+							b->tensor_bytes, b->forward}});
 	checkpoint_put(w, b->tid, &r, labels, r.len);
+	layers_write_block(b, w);
 }
 
 static void put_usage(struct checkpoint_writing *w, struct usage *u)

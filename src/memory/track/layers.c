@@ -28,6 +28,7 @@
 #define MAX_ALL_PAST (1u << 20) /* … of all of them */
 #define MAX_OPERATIONS 16384u /* of a thread; the older half goes */
 #define MAX_COUNTERS 256u
+#define MAX_TENSORS 4096u /* of a block */
 #define NUMBER_BITS WORK_THREAD_SHIFT
 
 struct past_layer {
@@ -279,7 +280,7 @@ static size_t common_text(const char *a, const char *b, char *out, size_t size)
 	return same + 1;
 }
 
-/* Several tensors in one block, as gradients in a bucket: what is around all of them. */
+/* What is around two tensors of one block. */
 static uint64_t common_layer(struct proc *p, uint64_t a, uint64_t b)
 {
 	const char *text_a = omap_get(&p->names, a), *text_b = omap_get(&p->names, b);
@@ -297,20 +298,132 @@ static uint64_t common_layer(struct proc *p, uint64_t a, uint64_t b)
 	return hash;
 }
 
+/* --- tensors that share a block --- */
+
+/* In the order of their addresses; none overlaps another. */
+struct tensors {
+	size_t n;
+	uint64_t bytes; /* of all of them */
+	struct tensor {
+		uint64_t addr, bytes, layer;
+	} list[];
+};
+
+static size_t tensors_cost(size_t n)
+{
+	return sizeof(struct tensors) + n * sizeof(struct tensor);
+}
+
+void layers_block_gone(struct track *t, struct block *b)
+{
+	if (!b->is_shared)
+		return;
+	budget_give_back(t, tensors_cost(b->tensors->n));
+	free(b->tensors);
+	b->is_shared = false;
+}
+
+/* Of the block, with one more; what it overlaps is not there any more. */
+static bool add_tensor(struct proc *p, struct block *b, const struct tensor *new)
+{
+	struct tensors *t = b->is_shared ? b->tensors : NULL;
+	size_t n = t ? t->n : 0, low = 0, high = n;
+
+	while (low < high) { /* the first that does not end before it */
+		size_t mid = (low + high) / 2;
+		if (t->list[mid].addr + t->list[mid].bytes > new->addr)
+			high = mid;
+		else
+			low = mid + 1;
+	}
+	while (high < n && t->list[high].addr < new->addr + new->bytes)
+		high++;
+	if (high == low) {
+		if (n >= MAX_TENSORS || !budget_take(p, n ? sizeof(*new) : tensors_cost(1)))
+			return false;
+		t = xrealloc(t, tensors_cost(n + 1));
+		t->bytes = n ? t->bytes : 0;
+	}
+	for (size_t i = low; i < high; i++)
+		t->bytes -= t->list[i].bytes;
+	if (high != low + 1)
+		memmove(&t->list[low + 1], &t->list[high], (n - high) * sizeof(*new));
+	t->list[low] = *new;
+	t->bytes += new->bytes;
+	t->n = n + 1 - (high - low);
+	if (high > low + 1)
+		budget_give_back(p->track, (high - low - 1) * sizeof(*new));
+	b->tensors = t;
+	b->is_shared = true;
+	return true;
+}
+
+static bool share_block(struct proc *p, struct block *b, const struct tensor *new)
+{
+	struct tensor first = {b->tensor_addr, b->tensor_bytes, b->layer};
+
+	if (!b->is_shared && !add_tensor(p, b, &first))
+		return false;
+	return add_tensor(p, b, new);
+}
+
 static void place_tensor(struct proc *p, const struct rec_layer *r)
 {
 	struct block *b = labels_block_at(p, r->addr);
+	struct tensor new = {r->addr, r->bytes, r->layer};
 
 	if (!b)
 		return;
-	bool again = !b->tensor_addr || b->tensor_addr == r->addr;
-	if (!b->tensor_addr)
+	if (r->bytes > b->size_bytes)
+		new.bytes = b->size_bytes;
+	if (!b->is_shared && (!b->tensor_addr || b->tensor_addr == r->addr)) {
 		b->tensor_addr = r->addr;
-	/* They are told again and again, always in the same order. */
-	b->tensor_bytes = again ? r->bytes : b->tensor_bytes + r->bytes;
-	b->layer = again || b->layer == r->layer ? r->layer : common_layer(p, b->layer, r->layer);
+		b->tensor_bytes = new.bytes;
+		b->layer = r->layer;
+		return;
+	}
+	if (!new.bytes || !share_block(p, b, &new))
+		return;
+	b->tensor_bytes = b->tensors->bytes;
 	if (b->tensor_bytes > b->size_bytes)
 		b->tensor_bytes = b->size_bytes;
+	b->layer = b->layer == r->layer ? r->layer : common_layer(p, b->layer, r->layer);
+}
+
+/* Of a checkpoint: what is around all of them is known. */
+static void restore_tensor(struct proc *p, const struct rec_layer *r)
+{
+	struct block *b = labels_block_at(p, r->addr);
+	struct tensor new = {r->addr, r->bytes, r->layer};
+
+	if (b && new.bytes &&new.bytes <= b->size_bytes)
+		(void)add_tensor(p, b, &new);
+}
+
+void layers_write_block(const struct block *b, struct checkpoint_writing *w)
+{
+	for (size_t i = 0; b->is_shared && i < b->tensors->n; i++) {
+		struct rec_layer r = {.head = {.type = REC_LAYER, .size = sizeof(r)},
+				      .kind = LAYER_TENSOR,
+				      .layer = b->tensors->list[i].layer,
+				      .addr = b->tensors->list[i].addr,
+				      .bytes = b->tensors->list[i].bytes};
+		checkpoint_put(w, b->tid, &r, NULL, 0);
+	}
+}
+
+static void put_parts(const struct proc *p, struct row *row, const struct tensors *t)
+{
+	struct track *k = p->track;
+
+	for (size_t i = 0; i < t->n; i++) {
+		struct row_part part = {omap_get(&p->names, t->list[i].layer), t->list[i].bytes};
+
+		k->parts = xgrow(k->parts, &k->cap_parts, row->nparts + 1u, sizeof(*k->parts));
+		if (part.layer)
+			k->parts[row->nparts++] = part;
+	}
+	row->parts = k->parts;
 }
 
 void layers_put_row(const struct proc *p, struct row *row, const struct block *b)
@@ -319,6 +432,8 @@ void layers_put_row(const struct proc *p, struct row *row, const struct block *b
 		return;
 	row->layer = omap_get(&p->names, b->layer);
 	row->tensor_bytes = b->tensor_bytes;
+	if (b->is_shared && row->layer)
+		put_parts(p, row, b->tensors);
 }
 
 void layers_record(struct proc *p, uint32_t tid, const struct rec_layer *r)
@@ -333,6 +448,8 @@ void layers_record(struct proc *p, uint32_t tid, const struct rec_layer *r)
 		begin_gradient(p, tid, r);
 	else if (r->kind == LAYER_OPERATION)
 		restore_operation(p, r);
+	else if (r->kind == LAYER_TENSOR && r->layer)
+		restore_tensor(p, r);
 }
 
 /* --- threads --- */

@@ -53,6 +53,7 @@ void rows_begin(struct proc *p, struct row *row, enum row_event event, enum row_
 	row->c_stack_len = 0;
 	row->layer = NULL;
 	row->tensor_bytes = 0;
+	row->nparts = 0;
 	row->temporary = false;
 }
 

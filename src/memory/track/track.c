@@ -480,6 +480,7 @@ void track_free(struct track *t)
 		free(b);
 	}
 	hmap_release(&t->introduced);
+	free(t->parts);
 	free(t->procs);
 	free(t);
 }

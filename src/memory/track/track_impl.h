@@ -44,9 +44,14 @@ struct block {
 	bool labelled_late; /* its owner came after the MALLOC row */
 	bool arena; /* a mapping that objects of Python were cut from */
 	bool alone; /* an object of Python in no mapping that counts: counts as host memory */
+	bool is_shared; /* tensors of several layers lie in it */
 	struct labels *labels; /* see memory/track/labels.c; NULL without */
 	uint64_t layer; /* see memory/track/layers.c; 0: none */
-	uint64_t tensor_addr, tensor_bytes; /* of LAYER_ADDR: the first, and the sum */
+	union { /* of LAYER_ADDR: where its tensor lies; of several, which there are */
+		uint64_t tensor_addr;
+		struct tensors *tensors;
+	};
+	uint64_t tensor_bytes; /* of all of them */
 	uint32_t forward; /* of its thread in which it was allocated; 0: outside */
 	struct block *next_free;
 };
@@ -197,6 +202,8 @@ struct track {
 	bool whole; /* see track_is_whole() */
 	struct damage damage;
 	struct block *free_blocks;
+	struct row_part *parts; /* of the row that is put together */
+	size_t cap_parts;
 	bool for_checkpoint; /* it is followed for checkpoint_write.c */
 	bool was_cut;
 	bool in_checkpoint; /* between the cut and the first batch: the processes that have a checkpoint */
@@ -367,7 +374,10 @@ void labels_release(struct proc *p);
 void layers_record(struct proc *p, uint32_t tid, const struct rec_layer *r);
 void layers_allocated(struct proc *p, struct block *b, uint64_t time_ns);
 bool layers_is_temporary(const struct proc *p, const struct block *b, uint64_t freed_ns);
+/* What it adds to the row is there until the next call. */
 void layers_put_row(const struct proc *p, struct row *row, const struct block *b);
+void layers_block_gone(struct track *t, struct block *b);
+void layers_write_block(const struct block *b, struct checkpoint_writing *w);
 void layers_thread_begins(struct proc *p, uint32_t tid);
 void layers_write(struct proc *p, struct checkpoint_writing *w);
 void layers_set_forwards(struct proc *p, uint32_t tid, uint32_t n);

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
-/* What pools and devices are called in answers. */
+/* What pools and devices are called in answers, and which modules share a block. */
 #include "memory/analysis/common/blocks.h"
 
 #include <stdio.h>
+#include <string.h>
 
+#include "base/mem.h"
 #include "wire/record.h"
 
 const char *blocks_pool_name(enum row_type type)
@@ -31,4 +33,22 @@ const char *blocks_device_name(uint32_t device, char text[16])
 		return "N/A";
 	snprintf(text, 16, "%u", device);
 	return text;
+}
+
+void blocks_put_parts(struct blocks *b, struct block *block, const struct row *row)
+{
+	block->parts = 0;
+	if (!row->nparts || row->nparts > UINT32_MAX - b->nparts - 1)
+		return;
+	block->parts = (uint32_t)b->nparts + 1;
+	b->parts = xgrow(b->parts, &b->cap_parts, b->nparts + row->nparts, sizeof(*b->parts));
+	for (uint32_t i = 0; i < row->nparts; i++) {
+		const struct row_part *part = &row->parts[i];
+
+		b->parts[b->nparts++] = (struct block_part){
+			.bytes = part->bytes,
+			.layer = text_numbers_find(&b->layers, part->layer, strlen(part->layer),
+						   UINT32_MAX),
+			.left = row->nparts - 1 - i};
+	}
 }

@@ -74,6 +74,7 @@ void blocks_free(struct blocks *b)
 	hmap_release(&b->by_pid);
 	text_numbers_release(&b->owners);
 	text_numbers_release(&b->layers);
+	free(b->parts);
 	stacks_release(&b->stacks);
 	free(b->processes);
 	free(b->slabs);
@@ -351,6 +352,7 @@ static void apply_layer(struct blocks *b, struct block *block, const struct row 
 		block->layer =
 			text_numbers_find(&b->layers, row->layer, strlen(row->layer), UINT32_MAX);
 		block->tensor_bytes = row->tensor_bytes;
+		blocks_put_parts(b, block, row);
 	}
 	block->temporary = row->temporary;
 }

@@ -111,6 +111,7 @@ struct block {
 	uint32_t stack; /* see stacks.h */
 	uint32_t owner; /* its number in `owners` */
 	uint32_t layer; /* its number in `layers`; 0: of no module */
+	uint32_t parts; /* where its own begin in `parts`, and one; 0: it is of one module */
 	uint32_t step; /* in which it was allocated */
 	uint8_t state; /* enum block_state */
 	bool shadow; /* was there when recording began; time_ns is that moment */
@@ -155,6 +156,12 @@ struct blocks {
 	struct stacks stacks;
 	struct text_numbers owners;
 	struct text_numbers layers; /* see rec_layer */
+	struct block_part {
+		uint64_t bytes;
+		uint32_t layer;
+		uint32_t left; /* that follow, of the same block */
+	} * parts; /* of blocks in which several modules have tensors */
+	size_t nparts, cap_parts;
 	/* blocks.c alone: */
 	size_t processes_cap;
 	struct hmap by_pid; /* the newest process of that pid */
@@ -260,5 +267,7 @@ static inline bool row_attr_is(const struct row *row, enum attr_key key, const c
 /* Words for people: "Pytorch Caching memory pool", …; "0", "cpu", "N/A". */
 const char *blocks_pool_name(enum row_type type);
 const char *blocks_device_name(uint32_t device, char text[16]);
+/* What modules have of a block that they share, as its row says. */
+void blocks_put_parts(struct blocks *b, struct block *block, const struct row *row);
 
 #endif

@@ -68,6 +68,10 @@ struct groups {
 
 /* types.c */
 void group_add_share(struct group *g, const struct blocks *b, const struct breakdown_share *s);
+/* What a module has of a block that it shares with others; and what nobody has of that block. */
+void group_add_part(struct group *g, const struct blocks *b, const struct block *block,
+		    uint64_t bytes);
+void group_add_rounding(struct group *g, uint64_t bytes);
 const char *group_type_words(size_t type); /* "weights", "optimizer states", … */
 const char *group_type_title(size_t type); /* of a column */
 const char *group_type_key(size_t type); /* in JSON */

@@ -115,15 +115,50 @@ static uint64_t hash_pair(uint64_t a, uint64_t b)
 	return XXH3_64bits(both, sizeof(both));
 }
 
-static void add_share(struct modules *m, const struct blocks *b, const struct breakdown_share *s,
-		      size_t module)
+static void add_lines(struct modules *m, const struct blocks *b, const struct block *block,
+		      size_t module, uint64_t bytes)
 {
-	group_add_share(&m->list[module].held, b, s);
 	if (!m->out->options.lines)
 		return;
-	uint32_t place = lines_place(&m->lines, &m->out->places, &b->stacks, s->block->stack);
+	uint32_t place = lines_place(&m->lines, &m->out->places, &b->stacks, block->stack);
 	for (size_t at = module; at && place; at = m->list[at].parent)
-		lines_add(&m->lines, at, place, s->bytes);
+		lines_add(&m->lines, at, place, bytes);
+}
+
+/* Of a block in which several modules have tensors, such as the flat buffers of ZeRO: each its own; the
+ * rest goes to what is around all of them. False: the share is too small for that. */
+static bool add_parts(struct modules *m, const struct blocks *b, const struct breakdown_share *s,
+		      const size_t *of_layer)
+{
+	const struct block_part *first = &b->parts[s->block->parts - 1];
+	uint64_t left = s->bytes;
+
+	for (uint32_t i = 0; i <= first->left; i++) {
+		if (first[i].bytes > left)
+			return false;
+		left -= first[i].bytes;
+	}
+	for (uint32_t i = 0; i <= first->left; i++) {
+		size_t module = of_layer[first[i].layer];
+
+		group_add_part(&m->list[module].held, b, s->block, first[i].bytes);
+		add_lines(m, b, s->block, module, first[i].bytes);
+	}
+	size_t around = of_layer[s->block->layer];
+	group_add_rounding(&m->list[around].held, left);
+	add_lines(m, b, s->block, around, left);
+	return true;
+}
+
+static void add_share(struct modules *m, const struct blocks *b, const struct breakdown_share *s,
+		      const size_t *of_layer)
+{
+	size_t module = of_layer[s->block->layer];
+
+	if (s->block->parts && add_parts(m, b, s, of_layer))
+		return;
+	group_add_share(&m->list[module].held, b, s);
+	add_lines(m, b, s->block, module, s->bytes);
 }
 
 /* Those inside come behind: from the last on, each is complete when it is added to its parent. */
@@ -361,7 +396,7 @@ void groups_add_modules(struct groups *g, const struct blocks *b, const struct b
 		of_layer[i] = module_of(&m, text_numbers_text(&b->layers, i));
 	for (size_t i = 0; i < s->n; i++)
 		if (s->list[i].block && s->list[i].block->layer)
-			add_share(&m, b, &s->list[i], of_layer[s->list[i].block->layer]);
+			add_share(&m, b, &s->list[i], of_layer);
 	struct group outside = m.list[0].held;
 	sum_up(&m);
 	g->has_modules = m.n > 1;

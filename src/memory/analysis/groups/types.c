@@ -91,6 +91,27 @@ static size_t block_type(const char *owner, const struct block *b)
 	return type == TYPE(other) || (in_fsdp && !is_tensor) ? phase : type;
 }
 
+static size_t share_type(const struct blocks *b, const struct block *block)
+{
+	size_t type = block_type(text_numbers_text(&b->owners, block->owner), block);
+
+	return type == TYPE(activation) && block->temporary ? TYPE(temporary) : type;
+}
+
+void group_add_part(struct group *g, const struct blocks *b, const struct block *block,
+		    uint64_t bytes)
+{
+	g->sums.each[share_type(b, block)] += bytes;
+	g->bytes += bytes;
+}
+
+void group_add_rounding(struct group *g, uint64_t bytes)
+{
+	g->sums.of.rounding += bytes;
+	g->bytes += bytes;
+	g->blocks++;
+}
+
 void group_add_share(struct group *g, const struct blocks *b, const struct breakdown_share *s)
 {
 	const struct block *block = s->block;
@@ -98,9 +119,7 @@ void group_add_share(struct group *g, const struct blocks *b, const struct break
 	size_t type = TYPE(free_in_pools);
 
 	if (block) {
-		type = block_type(text_numbers_text(&b->owners, block->owner), block);
-		if (type == TYPE(activation) && block->temporary)
-			type = TYPE(temporary);
+		type = share_type(b, block);
 		if (block->tensor_bytes && block->tensor_bytes < tensors)
 			tensors = block->tensor_bytes;
 	}

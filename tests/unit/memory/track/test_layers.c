@@ -8,7 +8,7 @@
 
 static struct buf r, got;
 
-/* `M1 text/bytes` of a MALLOC row, `F1 … temporary` of a FREE row. */
+/* `M1 text/bytes` of a MALLOC row, `F1 … temporary` of a FREE row; `+text/bytes` of each that shares it. */
 static void on_row(void *arg, uint32_t proc, const struct row *row)
 {
 	(void)arg;
@@ -20,6 +20,9 @@ static void on_row(void *arg, uint32_t proc, const struct row *row)
 		 row->layer ? row->layer : "-");
 	if (row->tensor_bytes)
 		buf_addf(&got, "/%llu", (unsigned long long)row->tensor_bytes);
+	for (uint32_t i = 0; i < row->nparts; i++)
+		buf_addf(&got, " +%s/%llu", row->parts[i].layer,
+			 (unsigned long long)row->parts[i].bytes);
 	buf_add_str(&got, row->temporary ? " temporary\n" : "\n");
 }
 
@@ -233,13 +236,45 @@ TEST(layers, tensors_by_address)
 		place(22, 2, 0x1080, 100); /* several in one block: what is around them */
 	}
 	add_free(&r, 23, 0x1000, POOL_PTA);
-	gives(7, "M2 -\nF2 N:a:/200\n");
+	gives(7, "M2 -\nF2 N:a:/200 +N:a.0:A/100 +N:a.1:A/100\n");
 	add_alloc(&r, 30, 0x1000, 512, POOL_PTA);
 	place(31, 1, 0x1000, 100);
 	place(32, 4, 0x1080, 600); /* of different models: the last; no more than there is */
 	place(33, 4, 0x9000, 1); /* nobody's */
 	add_free(&r, 34, 0x1000, POOL_PTA);
-	gives(7, "M3 -\nF3 M:a:B/512\n");
+	gives(7, "M3 -\nF3 M:a:B/512 +N:a.0:A/100 +M:a:B/512\n");
+	done();
+}
+
+TEST(layers, tensors_that_share_a_block)
+{
+	begin();
+	add_alloc(&r, 10, 0x1000, 4096, POOL_PTA);
+	place(11, 2, 0x1400, 100);
+	place(12, 1, 0x1000, 100);
+	place(13, 1, 0x1800, 50);
+	place(14, 2, 0x1400, 300); /* it is told anew */
+	place(15, 3, 0x1002, 200); /* in the place of what lay there */
+	add_free(&r, 16, 0x1000, POOL_PTA);
+	gives(7, "M1 -\nF1 N::/550 +N::N/200 +N:a.1:A/300 +N:a.0:A/50\n");
+	add_alloc(&r, 20, 0x1000, 64, POOL_PTA); /* another block */
+	place(21, 1, 0x1000, 64);
+	add_free(&r, 22, 0x1000, POOL_PTA);
+	gives(7, "M2 -\nF2 N:a.0:A/64\n");
+	done();
+}
+
+TEST(layers, a_block_has_room_for_so_many_tensors)
+{
+	begin();
+	add_alloc(&r, 10, 0x100000, 1 << 20, POOL_PTA);
+	for (uint64_t i = 0; i < 5000; i++)
+		place(11 + i, 1, 0x100000 + (4999 - i) * 16, 16);
+	add_free(&r, 6000, 0x100000, POOL_PTA);
+	rowtext_feed(0, 7, &r);
+	const char *sum = strchr(buf_str(&got), '/');
+	CHECK(sum && !strncmp(sum, "/65536 ", strlen("/65536 ")));
+	buf_clear(&got);
 	done();
 }
 

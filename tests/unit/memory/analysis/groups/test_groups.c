@@ -39,6 +39,25 @@ static uint64_t hold(struct analysis *a, const char *layer, const char *owner, u
 	return next_id;
 }
 
+/* A buffer in which two modules have tensors. */
+static void hold_shared(struct analysis *a, uint64_t bytes, uint64_t one, uint64_t other)
+{
+	const struct row_part parts[] = {{"N:h.0.w:", one}, {"N:h.1.w:", other}};
+	struct row r = base_row(ROW_MALLOC, next_type, 0, ++next_ms);
+
+	r.device = 0;
+	r.has_ptr = true;
+	r.ptr = 0x10000 * ++next_id;
+	r.layer = "N:h:";
+	r.tensor_bytes = one + other;
+	r.parts = parts;
+	r.nparts = 2;
+	row_attr_number(&r, ATTR_ALLOCATION_ID, next_id);
+	row_attr_number(&r, ATTR_SIZE, bytes);
+	row_attr_text(&r, ATTR_OWNER, "PTA@weight", strlen("PTA@weight"));
+	a->ops->row(a, &r);
+}
+
 /* It ends, in the forward pass in which it began. */
 static void drop(struct analysis *a, uint64_t id)
 {
@@ -110,6 +129,20 @@ TEST(groups, equal_layers_are_one)
 	hold_blocks(a, 2);
 	CHECK_STR(groups_of(a), "h 1224");
 	analysis_free(a);
+}
+
+TEST(groups, each_has_its_part_of_a_shared_buffer)
+{
+	struct analysis *a = make(GROUPS_BY_MODULE, 64);
+
+	hold_shared(a, 1024, 600, 400);
+	hold(a, "N:h.0.w:", "PTA@gradient", 100, 100);
+	CHECK_STR(groups_of(a), "h 1124, h.0.w 700, h.1.w 400");
+	a->ops->free(a);
+	a = make(GROUPS_BY_MODULE, 64); /* what cannot be is of the module around them */
+	hold_shared(a, 1024, 600, 4000);
+	CHECK_STR(groups_of(a), "h 1024");
+	a->ops->free(a);
 }
 
 TEST(groups, layers_that_differ_are_named)

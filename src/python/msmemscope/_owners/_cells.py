@@ -19,9 +19,9 @@ import itertools
 import sys
 
 from sonde import _layers, _model_parts, _sonde
-from sonde._steps import _cells
+from sonde._steps import _cells as _step_cells
 
-from . import _messages, _program_errors
+from .. import _messages, _program_errors
 
 DETAIL_1 = 3
 
@@ -42,7 +42,7 @@ def hook(mindspore):
 
 
 def _around_call(mindspore, call):
-    optimizers, train_cell = _cells.optimizers(mindspore), mindspore.nn.TrainOneStepCell
+    optimizers, train_cell = _step_cells.optimizers(mindspore), mindspore.nn.TrainOneStepCell
 
     @functools.wraps(call)
     def wrapper(self, *args, **kwargs):

@@ -25,7 +25,7 @@ Besides, each block gets the path of its module in the model (see sonde/_layers.
 module whose forward runs, of the operation whose gradient is computed (sonde/_gradients.py), or that of
 the parameter.
 
-Programs of MindSpore: see _cell_owners.py.
+Programs of MindSpore: see _cells.py. What DeepSpeed divides: see _zero.py.
 
 A forward that ends by an exception may leave no word of it. So each window remembers the frame that
 it belongs to, and one whose frame is gone is closed by whatever opens the next.
@@ -40,7 +40,8 @@ import weakref
 
 from sonde import _gradients, _layers, _model_parts, _module_hooks, _sonde
 
-from . import _addresses, _cell_owners, _history, _imports, _messages, _program_errors
+from .. import _addresses, _history, _imports, _messages, _program_errors
+from . import _cells, _zero
 
 DETAIL_1 = 3
 SYNC_S = 0.5  # less than the recorder waits for what the pool of torch has noted down
@@ -94,7 +95,7 @@ def _hook_torch(torch):
 
 
 def _hook_mindspore(mindspore):
-    _undo.append(_cell_owners.hook(mindspore))
+    _undo.append(_cells.hook(mindspore))
 
 
 def _guard(function):
@@ -368,6 +369,8 @@ def _label_optimizer(torch, opt):
     """The last label of a block counts: a state that is a view of a weight is the weight's."""
     _catch_up()
     with _addresses.unseen(torch):
+        if "deepspeed" in sys.modules and _label_slices(torch, opt):
+            return
         weights = [p for group in opt.param_groups for p in group["params"]]
         gradients = [p.grad for p in weights]
         states = _addresses.inside(torch, opt.state)
@@ -378,6 +381,26 @@ def _label_optimizer(torch, opt):
             kept = opt.state.get(weight)
             parts = [weight] if weight.grad is None else [weight, weight.grad]
             _place(torch, weight, parts + _addresses.inside(torch, kept) if kept else parts)
+
+
+def _label_slices(torch, opt):
+    """ZeRO's flat buffers. Within unseen(). False: it has none."""
+    models = [ref() for ref in list(_known.values())]
+    divided = list(_zero.parameters(m for m in models if m is not None))
+    parts = [(p, _zero.slice_of(p, opt)) for p in divided]
+    parts = [(p, part) for p, part in parts if part is not None]
+    if not parts:
+        return False
+    flats = [p for group in opt.param_groups for p in group["params"]]
+    _label(torch, "optimizer_state", flats + _addresses.inside(torch, opt.state))
+    _label(torch, "gradient", [p.grad for p in flats if p.grad is not None])
+    for parameter, part in parts:
+        weight, gradients = _zero.weight_of(parameter), _zero.gradients_of(parameter, part)
+        _sonde.label_addrs(DETAIL_1, "weight", [weight[0]])
+        _sonde.label_addrs(DETAIL_1, "gradient", [address for address, _ in gradients])
+        held = [weight, *gradients, *_zero.states_of(part, opt)]
+        _sonde.layer_addrs(parameter, [a for a, _ in held], [size for _, size in held])
+    return True
 
 
 def _catch_up():
