@@ -101,7 +101,8 @@ CUresult cuMemFreeAsync_ptsz(CUdeviceptr addr, CUstream stream)
 CUresult cuMemPoolCreate(CUmemoryPool *out, const CUmemPoolProps *props)
 {
 	*out = calloc(1, sizeof(**out));
-	(*out)->device = props->location.id;
+	(*out)->device =
+		props->location.type == SIM_LOCATION_DEVICE ? props->location.id : SIM_HOST;
 	return CUDA_SUCCESS;
 }
 

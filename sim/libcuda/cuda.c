@@ -219,6 +219,8 @@ bool sim_take(CUdevice device, uint64_t bytes)
 {
 	uint64_t refuse = (uint64_t)sim_env("SIM_CUDA_REFUSE_BYTES", 0);
 
+	if (device == SIM_HOST)
+		return true;
 	if ((refuse && bytes >= refuse) || bytes > sim_free_bytes(device))
 		return false;
 	own[visible[device]] += bytes;
@@ -228,6 +230,8 @@ bool sim_take(CUdevice device, uint64_t bytes)
 
 void sim_give(CUdevice device, uint64_t bytes)
 {
+	if (device == SIM_HOST)
+		return;
 	own[visible[device]] -= bytes;
 	publish(visible[device]);
 }

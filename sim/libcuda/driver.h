@@ -46,6 +46,9 @@ int sim_cuda_device_count(void);
 int sim_physical(CUdevice device); /* which of the machine's it is */
 CUcontext sim_current(void);
 
+#define SIM_HOST (-1) /* in the place of a device: the host, which always has more */
+#define SIM_LOCATION_DEVICE 1 /* others are of the host */
+
 /* Counts bytes of a device; false: it has no more. */
 bool sim_take(CUdevice device, uint64_t bytes);
 void sim_give(CUdevice device, uint64_t bytes);

@@ -44,10 +44,11 @@ CUresult cuMemAddressFree(CUdeviceptr addr, size_t bytes)
 CUresult cuMemCreate(CUmemGenericAllocationHandle *out, size_t bytes,
 		     const CUmemAllocationProp *prop, unsigned long long flags)
 {
-	CUdevice device = prop->location.id;
+	bool host = prop->location.type != SIM_LOCATION_DEVICE;
+	CUdevice device = host ? SIM_HOST : prop->location.id;
 
 	(void)flags;
-	if (device < 0 || device >= sim_cuda_device_count())
+	if ((device < 0 && !host) || device >= sim_cuda_device_count())
 		return CUDA_ERROR_INVALID_DEVICE;
 	pthread_mutex_lock(&sim_lock);
 	bool good = sim_take(device, bytes);

@@ -64,6 +64,17 @@ def test_graphs_that_allocate(odd):
     assert {r["attr"]["owner"] for r in rows} == {"CUDA@cuda_odd"}
 
 
+def test_memory_of_the_host_behind_handles(cuda, odd):
+    """It is none of the device's, and a kind of host memory where that is recorded."""
+    made, _ = split(odd("host")[0])
+    assert sizes(made) == [MIB]
+    program = str(cuda.build / "targets" / "cuda_odd")
+    _, rows, _ = cuda.record("host", program=program, options=["--device=npu,cpu"])
+    made, ended = split(rows)
+    assert sizes(r for r in made if r["Device Id"] == "0") == [MIB]
+    assert sizes(r for r in made if r["Device Id"] == "cpu") == sizes(ended) == [3 * MIB, 4 * MIB]
+
+
 def test_functions_of_a_cuda_that_is_not_there_yet(odd):
     """The one that has other parameters is the job's own business, the other one is recorded."""
     made, _ = split(odd("tomorrow", SIM_CUDA_VERSION="14000")[0])

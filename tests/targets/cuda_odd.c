@@ -14,6 +14,7 @@
  *	full		a context, where there may be no room for one
  *	fill N		150 MiB, and N more
  *	leak		steps, each of which leaves 20 MiB, until there is no more
+ *	host		memory of the host, behind a handle and from a pool, as NCCL has it; one of the device
  *	one		a block
  *
  * Prints what the driver said.
@@ -277,6 +278,25 @@ static void fill(long mib)
 	count(cuMemAlloc_v2(&a, (size_t)mib * MIB));
 }
 
+static void use_host_memory(void)
+{
+	CUmemAllocationProp prop = {.type = 1, .location = {3, 0}}; /* of a NUMA node */
+	CUmemPoolProps props = {.allocType = 1, .location = {2, 0}};
+	CUmemGenericAllocationHandle h;
+	CUmemoryPool pool;
+	CUdeviceptr at, a, b;
+
+	count(cuMemAddressReserve(&at, 4 * MIB, 0, 0, 0));
+	count(cuMemCreate(&h, 4 * MIB, &prop, 0));
+	count(cuMemMap(at, 4 * MIB, 0, h, 0));
+	count(cuMemPoolCreate(&pool, &props));
+	count(cuMemAllocFromPoolAsync(&a, 3 * MIB, pool, NULL));
+	count(cuMemAlloc_v2(&b, MIB));
+	count(cuMemFreeAsync(a, NULL));
+	count(cuMemUnmap(at, 4 * MIB));
+	count(cuMemRelease(h));
+}
+
 static void act(char **argv, long n)
 {
 	const char *what = argv[1];
@@ -302,6 +322,8 @@ static void act(char **argv, long n)
 		fill(n);
 	else if (!strcmp(what, "leak"))
 		leak_steps();
+	else if (!strcmp(what, "host"))
+		use_host_memory();
 	else if (!strcmp(what, "one"))
 		count(cuMemAlloc_v2(&a, MIB));
 	if (!strcmp(what, "exit"))
