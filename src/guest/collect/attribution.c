@@ -164,9 +164,18 @@ uint32_t collect_users_line(void)
 	return line;
 }
 
+/* In a module whose line is known; these change at its borders alone, where operations are looked at, too. */
+static bool is_sent(void)
+{
+	return here.layer && here.line && here.sent_kind == WORK_FORWARD &&
+	       here.sent_layer == here.layer && here.sent_line == here.line &&
+	       here.epoch == guest_epoch_now();
+}
+
 void collect_work_launch(uint64_t wall_ns)
 {
-	if (!atomic_load_explicit(&is_on, memory_order_relaxed) || guest_mode() < GUEST_SHADOW)
+	if (!atomic_load_explicit(&is_on, memory_order_relaxed) || is_sent() ||
+	    guest_mode() < GUEST_SHADOW)
 		return;
 	uint64_t since = here.sequence;
 	here.sequence = sequence_now();
