@@ -4,33 +4,38 @@
 equally many events.
 
 usage: report_rate.py [--build DIR] [--python PYTHON] [--events N,N…] [--no-peer] [--memory-viz FILE]
+                      [--dumps DIR [--write]]
 
-Both get the same story: blocks of many sizes from 200 call stacks of eight Python frames are allocated and
+All get the same story: blocks of many sizes from 200 call stacks of eight Python frames are allocated and
 freed in turn. Ours is a csv dump of it; memray records a program that does it with bytearrays. Default:
-10^5 and 10^6 events; 10^7 and 10^8 are for machines with time and disk. memray is installed into
+10^5 and 10^6 events; 10^7 and 10^8 are for machines with time and disk (27.7 GB): --dumps DIR keeps the
+dumps there and takes those that are there, --write only writes them. memray is installed into
 DIR/report_rate by pip with PYTHON; if it cannot be had, that is said.
+
+memray's page has its libraries in it (--no-web), so that it draws without a network.
 
 memory_viz gets the very blocks of our dump, as `sonde mem export --format=torch` writes them. Its script,
 torch/utils/viz/MemoryViz.js of PyTorch's sources, is in no wheel: FILE names it. d3, which it takes from
-another host, comes from npm, and both are served on the loopback. Of a longer trace it draws its 15,000
-largest entries, unless one asks for more. `make` is left out: its page is the snapshot itself.
+another host, comes from npm, and all of it is served on the loopback. Of a longer trace it draws its 15,000
+largest entries, unless one asks for more. `make` is of the snapshot, which is what its page loads.
 
   make       seconds of the processor to write the page from what was recorded
   events/s   of that
   MB         of the page
   ready      ms from the start of loading until the page has drawn its pictures (Chromium)
-  drag       ms until all pictures have answered a new range of time
-  verdict    of ours: "ok", or what is above its budget: 20 MB, 2000 ms ready, 100 ms a drag; times of
-             memray's page in bytes and in seconds, of memory_viz's in bytes and until it is ready
+  drag       ms from a move or the release of a pointer that selects a range of time until the page has
+             answered it: median and longest of five drags. memray's page waits half a second of it
+  verdict    of ours: "ok", or what is above its budget: 20 MB, 2000 ms ready, 100 ms the longest
+             answer to a drag; times of their pages in bytes, seconds of making, ms until ready
 """
 
 import argparse
-import base64
 import http.server
 import pathlib
 import random
 import re
 import resource
+import statistics
 import subprocess
 import sys
 import tarfile
@@ -40,8 +45,9 @@ import time
 
 REPO = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(REPO / "tests/e2e"))
-LINE = "%-22s %10s %8s %11s %9s %8s %7s  %s"
+LINE = "%-12s %10s %8s %9s %8s %7s %9s  %s"
 STACKS, DEPTH, LIVE = 200, 8, 5000
+LIMIT_S = 900
 BUDGET = {"mb": 20, "ready": 2000, "drag": 100}
 
 COLUMNS = (
@@ -96,18 +102,60 @@ def write_dump(path, events):
                     f'size:{size},owner:PTA,total:{LIVE << 17},used:{used}}}",{stacks[random.randrange(STACKS)]},N/A\n')  # fmt: skip
 
 
-def timed(*words):
+def timed(*words, limit=None):
     """Seconds of the processor: others may use it, too."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    r = subprocess.run(list(map(str, words)), capture_output=True, text=True)
+    try:
+        r = subprocess.run(list(map(str, words)), capture_output=True, text=True, timeout=limit)
+    except subprocess.TimeoutExpired:
+        raise RuntimeError(f"{pathlib.Path(words[0]).name} took longer than {limit} s") from None
     if r.returncode:
-        raise RuntimeError((r.stderr or r.stdout).strip().splitlines()[-1:])
+        raise RuntimeError(f"rc {r.returncode} {(r.stderr or r.stdout).strip().splitlines()[-1:]}")
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
-def look(url, ready, drag):
-    """ms until the expression `ready` is true after loading began, and for `drag`; None: too long."""
+# each answer: from the pointer's event until the frame after it has been made
+WATCH = """(() => {
+  window.answers = [];
+  const end = (e) => requestAnimationFrame(() => setTimeout(() => answers.push(performance.now() - e.timeStamp)));
+  for (const type of ["pointermove", "pointerup"])
+    addEventListener(type, (e) => { if (type === "pointerup" || e.buttons) end(e); }, true);
+})()"""
+# this page draws half a second after the release, and says so on the console
+WATCH_MEMRAY = """(() => {
+  window.answers = [];
+  let released = 0;
+  const log = console.log;
+  addEventListener("pointerup", (e) => { released = e.timeStamp; }, true);
+  addEventListener("mouseup", (e) => { released = e.timeStamp; }, true);
+  console.log = (...words) => {
+    log(...words);
+    if (released && String(words[0]).startsWith("hiding loading"))
+      requestAnimationFrame(() => setTimeout(() => { answers.push(performance.now() - released); released = 0; }));
+  };
+})()"""
+
+
+def drag_often(b, place, watch, moves):
+    """ms of all answers to five drags across the element that the expression `place` finds."""
+    b.js(f"{place}.scrollIntoView({{block: 'center'}})")
+    x, y, w, h = b.js(f"(() => {{ const r = {place}.getBoundingClientRect(); return [r.x, r.y, r.width, r.height] }})()")
+    b.js(watch)
+    for i in range(5):
+        seen = b.js("answers.length")
+        at = lambda f: {"x": x + w * f, "y": y + h / 2, "button": "left", "buttons": 1}
+        b.ask("Input.dispatchMouseEvent", type="mousePressed", clickCount=1, **at(0.1 + 0.02 * i))
+        for k in range(1, moves + 1):
+            b.ask("Input.dispatchMouseEvent", type="mouseMoved", **at(0.1 + 0.02 * i + k * 0.7 / moves))
+        b.ask("Input.dispatchMouseEvent", type="mouseReleased", clickCount=1, **at(0.8 + 0.02 * i))
+        b.until(f"answers.length > {seen}", 60)
+        time.sleep(1)  # the rest of them; a click at once would be a double click
+    return b.js("answers")
+
+
+def look(url, ready, place, watch=WATCH):
+    """ms until the expression `ready` is true after loading began, and of drags across `place`; None: too long."""
     from browser import Browser
 
     with tempfile.TemporaryDirectory(prefix="sonde_bench_") as tmp:
@@ -115,32 +163,34 @@ def look(url, ready, drag):
             begin = time.monotonic()
             try:
                 b.ask("Page.navigate", url=url)
-                b.until(f"!!({ready})", 60)
+                b.until(f"!!({ready})", 120)
             except Exception:
                 return None, None
             took = (time.monotonic() - begin) * 1000
-            return took, b.js(drag) if drag else None
+            try:
+                return took, drag_often(b, place, watch, 1 if watch == WATCH_MEMRAY else 8)
+            except Exception:
+                return took, None
 
 
-OURS_DRAG = """(() => {
-  const p = window.sondeReport, times = [];
-  for (let i = 0; i < 7; i++) {
-    const begin = performance.now(), all = p.memories[0].lengthNs;
-    p.state.setRange(all * (0.1 + 0.05 * i), all * (0.6 + 0.05 * i));
-    for (const picture of p.pictures) picture.paint();
-    times.push(performance.now() - begin);
-  }
-  return times.sort((a, b) => a - b)[3];
-})()"""
+def drag_words(times):
+    return f"{statistics.median(times):.0f} {max(times):.0f}" if times else "-"
 
 
-def ours(build, tmp, events, keep):
-    dump, page = tmp / f"memscope_dump_{events}.csv", tmp / "ours.html"
-    write_dump(dump, events)
+def dump_of(events, folder):
+    """The dump of so many events in `folder`, written unless it is there."""
+    dump = folder / f"memscope_dump_{events}.csv"
+    if not dump.exists():
+        unfinished = dump.with_suffix(".part")
+        write_dump(unfinished, events)
+        unfinished.rename(dump)
+    return dump
+
+
+def ours(build, tmp, dump):
+    page = tmp / "ours.html"
     seconds = timed(build / "bin/sonde", "report", "-o", page, dump)
-    if not keep:
-        dump.unlink()
-    return seconds, page, *look(page.as_uri(), "window.sondeReport", OURS_DRAG)
+    return seconds, page, *look(page.as_uri(), "window.sondeReport", "document.querySelector('#memory canvas')")
 
 
 def peer(build, python, tmp, events):
@@ -152,17 +202,17 @@ def peer(build, python, tmp, events):
     program.write_text(text)
     memray = [python, "-c", f"import sys; sys.path.insert(0, {str(place)!r}); from memray.__main__ import main; sys.exit(main())"]  # fmt: skip
     data, page = tmp / "memray.bin", tmp / "memray.html"
-    timed(*memray, "run", "-q", "-f", "-o", data, program, events)
-    seconds = timed(*memray, "flamegraph", "--temporal", "-f", "-o", page, data)
+    timed(*memray, "run", "-q", "-f", "-o", data, program, events, limit=LIMIT_S)
+    seconds = timed(*memray, "flamegraph", "--temporal", "--no-web", "-f", "-o", page, data, limit=LIMIT_S)
     data.unlink()
-    # it draws with libraries of other hosts, which are not there: its data is ready then, at best
-    return seconds, page, look(page.as_uri(), "typeof packed_data !== 'undefined' || document.readyState === 'complete'", "")[0]  # fmt: skip
+    drawn = "document.querySelector('#chart svg rect') && document.querySelector('#plot .nsewdrag')"
+    return seconds, page, *look(page.as_uri(), drawn, "document.querySelector('#plot .nsewdrag')", WATCH_MEMRAY)
 
 
 VIZ_PAGE = """<!DOCTYPE html>
 <html><head><script src="d3.js"></script></head><body><script type="module">
-import {add_local_files} from "./MemoryViz.js";
-add_local_files([{name: "snapshot", base64: "%s"}], "Active Memory Timeline");
+import {add_remote_files} from "./MemoryViz.js";
+add_remote_files([{name: "snapshot", url: "snapshot.pickle"}]);
 </script></body></html>
 """
 
@@ -179,14 +229,13 @@ def d3(build):
     return script
 
 
-def memory_viz(build, script, tmp, events):
-    """MB of the page and ms until it has drawn."""
-    root, snapshot = tmp / "viz", tmp / "snapshot.pickle"
+def memory_viz(build, script, tmp, dump):
+    """Seconds of making the snapshot, its bytes, ms until the page has drawn, ms of drags."""
+    root = tmp / "viz"
     root.mkdir()
-    timed(build / "bin/sonde", "mem", "export", "--format=torch", "-o", snapshot, tmp / f"memscope_dump_{events}.csv")
-    data = snapshot.read_bytes()
-    page = root / "index.html"
-    page.write_text(VIZ_PAGE % base64.b64encode(data + bytes(-len(data) % 3)).decode())
+    snapshot = root / "snapshot.pickle"
+    seconds = timed(build / "bin/sonde", "mem", "export", "--format=torch", "-o", snapshot, dump, limit=LIMIT_S)
+    (root / "index.html").write_text(VIZ_PAGE)
     (root / "d3.js").write_bytes(d3(build).read_bytes())
     # what it imports from elsewhere is all in d3
     text = re.sub(r'import \* as d3 from "http[^"]*";', "const d3 = window.d3;", script.read_text())
@@ -203,25 +252,22 @@ def memory_viz(build, script, tmp, events):
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Files) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         drawn = "document.querySelectorAll('svg').length > 1 && document.querySelector('svg polygon, svg path')"
-        ready, _ = look(f"http://127.0.0.1:{server.server_address[1]}/index.html", drawn, "")
+        ready, drags = look(f"http://127.0.0.1:{server.server_address[1]}/index.html", drawn, "document.querySelector('svg .overlay')")
         server.shutdown()
-    return page.stat().st_size / 1e6, ready
+    return seconds, snapshot, ready, drags
 
 
-def viz_row(args, tmp, events, mb, ready):
-    """Its row, and what is said of ours beside it."""
-    row = ["memory_viz", events, "-", "-", "-", "-", "-"]
-    if not args.memory_viz:
-        return (*row, "left out: --memory-viz says where PyTorch's MemoryViz.js is"), ""
+def row_of(name, events, make, against):
+    """The row of a peer's page, and what is said of ours beside it."""
     try:
-        size, theirs = memory_viz(args.build.resolve(), args.memory_viz, tmp, events)
+        seconds, page, ready, drags = make()
     except (RuntimeError, OSError) as e:
-        return (*row, f"left out: {e}"), ""
-    row[4:6] = f"{size:.2f}", "-" if theirs is None else f"{theirs:.0f}"
-    beside = f"; memory_viz: {mb / size:.2f} times its bytes"
-    if theirs and ready:
-        beside += f", {ready / theirs:.2f} times its ms until ready"
-    return (*row, "" if theirs else "not drawn within 60 s"), beside
+        return (name, events, "-", "-", "-", "-", "-", f"left out: {e}"), ""
+    size, (our_mb, our_seconds, our_ready) = page.stat().st_size / 1e6, against
+    row = (name, events, f"{seconds:.1f}", f"{events / seconds:.0f}", f"{size:.2f}",
+           f"{ready:.0f}" if ready else "-", drag_words(drags), "" if ready else "not drawn within 120 s")  # fmt: skip
+    beside = f"; {name}: {our_mb / size:.2f} times its bytes, {our_seconds / seconds:.2f} its seconds"
+    return row, beside + (f", {our_ready / ready:.2f} its ms until ready" if ready and our_ready else "")
 
 
 def main():
@@ -231,32 +277,33 @@ def main():
     ap.add_argument("--events", default="100000,1000000")
     ap.add_argument("--no-peer", action="store_true")
     ap.add_argument("--memory-viz", type=pathlib.Path, metavar="FILE")
+    ap.add_argument("--dumps", type=pathlib.Path, metavar="DIR")
+    ap.add_argument("--write", action="store_true")
     args = ap.parse_args()
     print(LINE % ("page", "events", "make s", "events/s", "MB", "ready", "drag", "verdict"))
-    bad = 0
+    bad, build = 0, args.build.resolve()
     for events in map(int, args.events.split(",")):
         with tempfile.TemporaryDirectory(prefix="sonde_report_rate_") as folder:
             tmp = pathlib.Path(folder)
-            seconds, page, ready, drag = ours(args.build.resolve(), tmp, events, args.memory_viz)
+            dump = dump_of(events, args.dumps or tmp)
+            if args.write:
+                continue
+            seconds, page, ready, drag = ours(build, tmp, dump)
             mb = page.stat().st_size / 1e6
-            over = [k for k, v in {"mb": mb, "ready": ready, "drag": drag}.items()
+            longest = max(drag) if drag else None
+            over = [k for k, v in {"mb": mb, "ready": ready, "drag": longest}.items()
                     if v is None or v > BUDGET[k]]  # fmt: skip
             bad += bool(over)
             verdict, rows = "ok" if not over else "above its budget: " + ", ".join(over), []
-            if not args.no_peer:
-                try:
-                    theirs, their_page, their_ready = peer(args.build.resolve(), args.python, tmp, events)
-                    size = their_page.stat().st_size / 1e6
-                    rows.append(("memray --temporal", events, f"{theirs:.1f}", f"{events / theirs:.0f}", f"{size:.2f}",
-                           "-" if their_ready is None else f"{their_ready:.0f}", "-", ""))  # fmt: skip
-                    verdict += f"; memray: {mb / size:.2f} times its bytes, {seconds / theirs:.2f} times its seconds"
-                except (RuntimeError, OSError) as e:
-                    rows.append(("memray --temporal", events, "-", "-", "-", "-", "-", f"left out: {e}"))
-                row, beside = viz_row(args, tmp, events, mb, ready)
+            makers = {} if args.no_peer else {"memray": lambda: peer(build, args.python, tmp, events)}
+            if args.memory_viz:
+                makers["memory_viz"] = lambda: memory_viz(build, args.memory_viz, tmp, dump)
+            for name, make in makers.items():
+                row, beside = row_of(name, events, make, (mb, seconds, ready))
                 rows.append(row)
                 verdict += beside
             print(LINE % ("sonde report", events, f"{seconds:.1f}", f"{events / seconds:.0f}", f"{mb:.2f}",
-                          f"{ready or 0:.0f}", f"{drag or 0:.0f}", verdict), flush=True)  # fmt: skip
+                          f"{ready or 0:.0f}", drag_words(drag), verdict), flush=True)  # fmt: skip
             for row in rows:
                 print(LINE % row, flush=True)
     return bad != 0

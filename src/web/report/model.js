@@ -152,6 +152,7 @@ class Memory {
     this.steps = { pid: get("step.pid"), number: get("step.number"), start: get("step.start"), length: get("step.length") };
     this.free = this.pools.map((p) => tree.add(`free inside the pool ${p.name}`));
     this.bandCache = new Map();
+    this.freeCache = new Map(); // by scope
     this.startNs = this.findStart();
   }
 
@@ -237,11 +238,20 @@ class Memory {
 
   // The bucket of a range in which most is held; of equal ones that in which most is used.
   highest(scope, from, to) {
-    const most = this.level(scope, "most"), free = this.bands("owner", scope).find((b) => b.free);
+    const key = `${scope} ${from} ${to}`;
+    if (this.lastHighest?.key === key) return this.lastHighest.best;
+    const most = this.level(scope, "most"), free = this.freeInPools(scope);
     let best = from;
     for (let b = from; b <= to; b++)
-      if (most[b] > most[best] || (free && most[b] === most[best] && free.series[b] < free.series[best])) best = b;
+      if (most[b] > most[best] || (free && most[b] === most[best] && free[b] < free[best])) best = b;
+    this.lastHighest = { key, best };
     return best;
+  }
+
+  // It is the same whatever bands are made by: those that are there already say it.
+  freeInPools(scope) {
+    if (!this.freeCache.has(scope)) this.bands("owner", scope);
+    return this.freeCache.get(scope);
   }
 
   // What a picture of call stacks shows: a value for each site, and what lies free in pools.
@@ -343,6 +353,7 @@ class Memory {
     }
     this.addPeak(kept, by, scope);
     this.bandCache.set(key, kept);
+    this.freeCache.set(scope, kept.find((b) => b.free)?.series);
     return kept;
   }
 
