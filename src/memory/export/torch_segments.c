@@ -75,6 +75,30 @@ static void copy_events(struct snapshot_file *f, struct device_trace *t)
 	f->sums->events += t->cut_events;
 }
 
+/*
+ * The last event: the state was taken. PyTorch's page fails on categories among which none is
+ * `unknown`, so this event has that one.
+ */
+static void add_snapshot_event(struct snapshot_file *f, struct device_trace *t)
+{
+	struct breakdown *c = owners_breakdown(f->snapshot->owners);
+
+	pickle_dict(&f->out);
+	pickle_mark(&f->out);
+	pickle_get(&f->out, NAME_ACTION);
+	pickle_get(&f->out, NAME_SNAPSHOT);
+	add_number(&f->out, "addr", 0);
+	add_number(&f->out, "size", 0);
+	add_number(&f->out, "stream", 0);
+	add_number(&f->out, "time_us", breakdown_moment(c, t->device)->time_ns / 1000);
+	add_key(&f->out, "frames");
+	pickle_list(&f->out);
+	pickle_get(&f->out, NAME_CATEGORY);
+	pickle_text(&f->out, "unknown", strlen("unknown"));
+	pickle_set_items(&f->out);
+	pickle_append(&f->out);
+}
+
 static void add_traces(struct snapshot_file *f)
 {
 	add_key(&f->out, "device_traces");
@@ -83,6 +107,8 @@ static void add_traces(struct snapshot_file *f)
 		pickle_list(&f->out);
 		if (f->devices[i])
 			copy_events(f, f->devices[i]);
+		if (f->devices[i] && f->devices[i]->category_of.count)
+			add_snapshot_event(f, f->devices[i]);
 		pickle_append(&f->out);
 	}
 }
