@@ -83,6 +83,8 @@ uint32_t stacks_read_frame(struct stacks_read *s, uint32_t parent, const char *n
 {
 	struct profile_frame f = {.name = name, .file = file, .line = line};
 
+	if (tree_is_import_system(&f))
+		return parent;
 	if (s->tree->nnodes >= MOST_NODES) { /* ends where the known ones do */
 		s->bad++;
 		return parent;

@@ -16,6 +16,12 @@ void tree_init(struct tree *t, struct pack *pack)
 	column_add(&t->frame, 0);
 }
 
+/* Ten frames of it lie between two modules, and say nothing of either. */
+bool tree_is_import_system(const struct profile_frame *f)
+{
+	return !strncmp(f->file, "<frozen importlib", 17);
+}
+
 /* Without a file nobody knows whose a function is. */
 static enum redact_kind kind_of_name(enum tree_kind kind, const struct profile_frame *f)
 {

@@ -31,6 +31,8 @@ enum tree_kind {
 };
 
 void tree_init(struct tree *t, struct pack *pack);
+/* Frames of Python's import system have no nodes: those around them say who imported what. */
+bool tree_is_import_system(const struct profile_frame *f);
 /* The node below `parent` for a frame. */
 uint32_t tree_node(struct tree *t, uint32_t parent, enum tree_kind kind,
 		   const struct profile_frame *frame);

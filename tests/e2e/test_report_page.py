@@ -156,7 +156,7 @@ def test_all_pictures_follow_a_range(build, browser, made):
     assert page.js("document.getElementById('range').innerText").count(" to ") == 1
     assert page.js("p.state.what") == "highest"
     # from the third step to the eighth: a busy machine may stop the job for most of a range of pixels
-    page.js("p.state.setRange(...p.chart.stepsShown().filter((s) => s.number === 3 || s.number === 8).map((s) => s.start))")
+    page.js("p.state.setRange(...p.memories[0].stepsOf(p.state.scope).filter((s) => s.number === 3 || s.number === 8).map((s) => s.start))")
     page.b.until("!sondeReport.chart.picture.dirty")
     # allocated in it: what the model has between the two buckets, which is less than in all
     sums = ("p.memories[0].values({kind: 'allocated', from: FROM, to: TO}, false, p.state.scope)"
@@ -252,7 +252,7 @@ def test_many_steps_do_not_hide_the_bands(build, browser, tmp_path, width):
     out = record(build, tmp_path, "rec", "--steps", 60, analysis="leaks")
     run(build / "bin/sonde", "report", "-o", tmp_path / "r.html", out)
     page = Page(browser, tmp_path / "r.html", width=width)
-    assert page.js("p.chart.stepsShown().length") == 60
+    assert page.js("p.memories[0].stepsOf(p.state.scope).length") == 60
     a, pixels = page.js(
         "(({a, c}) => ({0: a, 1: [...c.getContext('2d').getImageData(Math.round(a.left), Math.round(a.bottom) - 3,"
         " Math.round(a.right - a.left), 1).data]}))({a: p.chart.scale.a, c: p.chart.picture.canvas})"

@@ -164,6 +164,44 @@ for step in range(12):
     assert first[0] == "leaks" and first[1].startswith("found") and "found" in first[2], first
 
 
+def test_what_a_stranger_asks_first(browser, build, tmp_path):  # noqa: F811
+    """A leak that is gone at the end has grown; an owner that is everything is lines instead; imports are the
+    modules that import, and not Python's way of doing it."""
+    (tmp_path / "library.py").write_text("held = [bytearray(300_000) for _ in range(4)]\n")
+    (tmp_path / "job.py").write_text("""
+import msmemscope
+import library
+def lose(kept):
+    kept.append(bytearray(1 << 20))
+def job():
+    kept = []
+    for step in range(8):
+        lose(kept)
+        msmemscope.step()
+    kept.clear()
+    msmemscope.step()
+job()
+""")
+    env = {**os.environ, "PYTHONPATH": str(build / "python")}
+    words = [build / "bin/sonde", "mem", "record", "--device=cpu", "-o", tmp_path / "out", "--", sys.executable]
+    run(*words, tmp_path / "job.py", env=env)
+    run(build / "bin/sonde", "report", "-o", tmp_path / "r.html", tmp_path / "out")
+    page = Page(browser, tmp_path / "r.html")
+    sites = page.js("p.tables.sites.rows.map((r) => [p.memories[0].where(r.site), r.growth])")
+    growth = sum(g for where, g in sites if where.startswith("lose (job.py:5)"))
+    assert 5 << 20 <= growth <= 8 << 20, sites
+    assert abs(page.bytes_of("growth") - sum(g for _, g in sites)) < 4096
+    owners = page.js("p.memories[0].model.answers.find((a) => a.id === 'owners').answer")
+    assert "% HOST" not in owners and re.search(r"\d+ % lose \(job\.py:5\)", owners), owners
+    # what has no other frame keeps its innermost one
+    frames = page.js("(() => { const t = p.tree, all = []; for (let n = 1; n < t.count; n++) if (t.parent[n]) all.push(t.label(n)); return all; })()")
+    assert any("library.py:1" in f for f in frames) and not any("<frozen importlib" in f for f in frames), frames
+    cards = page.js("[...document.querySelectorAll('#answers .answer')].map((a) => [a.className, !!a.querySelector('details')])")
+    assert all(details for name, details in cards if "brief" in name), cards
+    assert page.js("document.querySelector('#answers [data-id=owners] .state').innerText") == "owners"
+    page.check()
+
+
 def test_a_recording_of_nothing_has_no_empty_pictures(build, browser, tmp_path):  # noqa: F811
     run(build / "bin/sonde", "mem", "record", "-o", tmp_path / "out", "--", "/bin/true")
     run(build / "bin/sonde", "report", "-o", tmp_path / "r.html", tmp_path / "out")

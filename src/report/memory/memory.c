@@ -156,6 +156,9 @@ static uint32_t node_of_site(struct memory_out *o, const struct picture_site *s)
 	frames = block_frames_of(&o->frames, o->p->base.blocks, &like);
 	for (unsigned i = frames->n; i-- > 0;) {
 		const struct profile_frame *f = &frames->list[i];
+
+		if (tree_is_import_system(f) && (i || node != TREE_ROOT))
+			continue;
 		enum tree_kind kind = !s->stack ? TREE_WORDS : f->users ? TREE_USERS : TREE_LIBRARY;
 		node = tree_node(o->t, node, kind, f);
 	}

@@ -223,6 +223,14 @@ class Memory {
   // Created memory of the driver is where mapped pools lie: it counts among what they have free.
   counts(site) { return !(this.site.flags[site] & 1) || !this.model.scopes[this.site.scope[site]].has_pool; }
 
+  // Steps of the process that is shown; of several, of the first that has any.
+  stepsOf(scope) {
+    const s = this.steps, pid = scope >= 0 ? this.model.scopes[scope].pid : s.pid[0], out = [];
+    for (let i = 0; i < s.number.length; i++)
+      if (s.pid[i] === pid) out.push({ number: s.number[i], start: s.start[i], end: s.start[i] + s.length[i] });
+    return out;
+  }
+
   scopesOf(scope) { return scope < 0 ? this.model.scopes.map((_, i) => i) : [scope]; }
 
   level(scope, what = "last") {

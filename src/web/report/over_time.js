@@ -43,7 +43,7 @@ class OverTime {
   }
 
   draw(g, w, h) {
-    const a = this.area(w, h), list = this.columns(a), bands = this.bands;
+    const a = this.area(w, h), list = (this.list = this.columns(a)), bands = this.bands;
     const most = this.memory.level(this.state.scope, "most");
     const chosen = this.only === null ? bands : bands.filter((b) => b.name === this.only);
     let top = 1;
@@ -139,18 +139,8 @@ class OverTime {
     g.globalAlpha = 1;
   }
 
-  // Those of the process that is shown; of several, of the first that has steps.
-  stepsShown() {
-    const s = this.memory.steps, scope = this.state.scope;
-    const pid = scope >= 0 ? this.memory.model.scopes[scope].pid : s.pid[0];
-    const out = [];
-    for (let i = 0; i < s.number.length; i++)
-      if (s.pid[i] === pid) out.push({ number: s.number[i], start: s.start[i], end: s.start[i] + s.length[i] });
-    return out;
-  }
-
   drawSteps(g, a, h) {
-    const steps = this.stepsShown(), [from, to] = this.state.view();
+    const steps = this.memory.stepsOf(this.state.scope), [from, to] = this.state.view();
     const inside = steps.filter((s) => s.end > from && s.start < to);
     if (!inside.length) return;
     const gap = (a.right - a.left) / inside.length, every = roundStride(STEP_APART / gap), y = h - 9;
@@ -238,7 +228,7 @@ class OverTime {
 
   hover(event) {
     const [x] = place(this.picture, event), ns = this.nsAt(x), bucket = this.columnBucket(x), bands = this.bands;
-    const table = el("table", {}), step = this.stepsShown().find((s) => ns >= s.start && ns < s.end);
+    const table = el("table", {}), step = this.memory.stepsOf(this.state.scope).find((s) => ns >= s.start && ns < s.end);
     bands.map((b, i) => [b, i]).filter(([b]) => b.series[bucket] > 0).sort((p, q) => q[0].series[bucket] - p[0].series[bucket]).slice(0, 12)
       .forEach(([b, i]) => table.append(el("tr", {}, el("td", {}, swatch(this.colour(b, i)), " " + clipped(shown(b.name), 70)), el("td", {}, bytesText(b.series[bucket])))));
     const sum = bands.reduce((n, b) => n + b.series[bucket], 0);
@@ -248,7 +238,7 @@ class OverTime {
   }
 
   columnBucket(x) {
-    const list = this.columns(this.scale.a);
+    const list = this.list;
     return list[Math.max(0, Math.min(list.length - 1, Math.floor(x - this.scale.a.left)))];
   }
 

@@ -51,14 +51,23 @@ class State {
     }
     case "at": return { kind: "at", to: m.bucketOf(this.at ?? 0) };
     case "last": return { kind: "at", to };
+    case "growth": return { kind: "growth", ...this.growthSpan() };
     default: return { kind: this.what, from, to };
     }
+  }
+  // From before one bucket to the end of another. Of everything: from the first step's end to the last one's beginning,
+  // since a leak is gone when the job has ended, and what it began with is no growth.
+  growthSpan() {
+    const [from, to] = this.buckets(), m = this.memory, steps = this.range ? [] : m.stepsOf(this.scope);
+    if (steps.length < 3) return { from, to };
+    const first = m.bucketOf(steps[0].end) + 1;
+    return { from: first, to: Math.max(first, m.bucketOf(steps.at(-1).start) - 1) };
   }
   momentWords() {
     const m = this.moment(), [from, to] = this.view(), at = timeText(m.to * this.memory.bucketNs, 5);
     const words = { peak: this.scope < 0 ? "of each device at its peak" : `at the peak, ${timeText(this.memory.model.scopes[this.scope].peak_ns, 5)} after the start`,
       end: "left at the end", at: `${at} after the start`, allocated: `allocated from ${timeText(from, 5)} to ${timeText(to, 5)}`,
-      growth: `more at ${timeText(to, 5)} than at ${timeText(from, 5)}` };
+      growth: `more at ${at} than at ${timeText((m.from ?? 0) * this.memory.bucketNs, 5)}` };
     return words[m.kind];
   }
 }
@@ -120,10 +129,11 @@ const showAnswers = (memories, held, activities) => {
     for (const note of memory.model.notes) notes.push(el("p", { class: "quiet" }, note));
     if (i === 0 && memories.length === 1) list.append(...activities.map(deviceAnswer).filter((e) => e.classList.contains("found")));
     for (const a of [...memory.model.answers].sort((p, q) => rankOf(p) - rankOf(q))) {
-      const state = stateOf(a), words = { unknown: "not known", "": "peak" }[state] || state;
-      list.append(el("div", { class: "answer " + (words === "uneven" ? "unknown" : state), "data-id": a.id }, el("span", { class: "state" }, words), el("div", {}, el("p", { class: "answer-text" }, a.answer),
+      const state = stateOf(a), words = { unknown: "not known", "": a.id }[state] || state;
+      const brief = state === "fine" || state === "unknown", kind = words === "uneven" ? "unknown" : state;
+      list.append(el("div", { class: `answer ${kind}${brief ? " brief" : ""}`, "data-id": a.id }, el("span", { class: "state" }, words), el("div", {}, el("p", { class: "answer-text" }, a.answer),
         el("div", { class: "links" }, el("code", {}, a.command), i ? "" : el("a", { href: "#" + PICTURE_OF[a.id], onclick: () => jump(a.id) }, "picture"),
-          a.text === a.answer ? "" : el("details", {}, el("summary", {}, "in full"), el("pre", { tabindex: "0" }, a.text))))));
+          a.text === a.answer && !brief ? "" : el("details", {}, el("summary", {}, "in full"), el("pre", { tabindex: "0" }, a.text))))));
     }
   });
   if (memories.length > 1 || !list.querySelector('.found[data-id="device"]'))
@@ -184,13 +194,13 @@ const memoryFlame = (memory, state) => {
 
 // Sites as rows of a table, of the moment.
 const siteRows = (memory, state) => {
-  const moment = state.moment(), now = memory.values(moment, false, state.scope).sites, [from, to] = state.buckets(), rows = [];
+  const moment = state.moment(), now = memory.values(moment, false, state.scope).sites, [from, to] = state.buckets(), span = state.growthSpan(), rows = [];
   const blocks = moment.kind === "growth" || moment.kind === "allocated" ? null : memory.values(moment, true, state.scope).sites;
   const wanted = new Set(memory.scopesOf(state.scope));
   for (let s = 0; s < memory.count; s++) {
     if (!wanted.has(memory.site.scope[s])) continue;
     const allocated = memory.at("allocated", s, to) - memory.at("allocated", s, from - 1);
-    const growth = memory.at("bytes", s, to) - memory.at("bytes", s, from - 1);
+    const growth = memory.at("bytes", s, span.to) - memory.at("bytes", s, span.from - 1);
     if (!now[s] && !allocated && !growth) continue;
     rows.push({ site: s, bytes: now[s], blocks: blocks ? blocks[s] : memory.at("blocks", s, to), allocated, growth });
   }

@@ -66,7 +66,7 @@ class Table {
     this.most = meter ? this.list.reduce((a, r) => Math.max(a, Math.abs(meter.of(r))), 1) : 1;
     this.body.style.height = `${Math.max(1, this.list.length) * ROW}px`;
     this.grid.setAttribute("aria-rowcount", String(this.list.length + 1));
-    this.status.textContent = this.list.length === this.rows.length ? `${countText(this.rows.length)} rows`
+    this.status.textContent = this.list.length === this.rows.length ? `${countText(this.rows.length)} ${this.rows.length === 1 ? "row" : "rows"}`
       : `${countText(this.list.length)} of ${countText(this.rows.length)} rows`;
     this.fill();
   }

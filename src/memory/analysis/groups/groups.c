@@ -256,6 +256,29 @@ static void describe_others(const struct groups *g, const struct group *reported
 	add_text(out, shown ? "." : "");
 }
 
+bool groups_describe_shares(const struct groups *g, struct buf *out)
+{
+	size_t named = 0;
+	unsigned shown = 0;
+
+	for (size_t i = 0; i < g->n; i++) {
+		const struct group *one = &g->list[i];
+
+		if (one->depth > 1 || one->is_rest)
+			continue;
+		named++;
+		if (shown == MAX_PARTS || one->bytes < g->bytes / MIN_SHARE)
+			continue;
+		buf_addf(out, "%s%.0f %% ", shown++ ? ", " : "",
+			 (double)one->bytes * 100 / (double)g->bytes);
+		add_text(out, "{}", PRINTABLE(one->name));
+	}
+	if (shown && shown < named)
+		add_text(out, ", and {} more {}{}", NUMBER(named - shown),
+			 TEXT(groups_by_names[g->options.by]), TEXT(named - shown == 1 ? "" : "s"));
+	return shown > 0;
+}
+
 /* Where more belongs to no group than to the one that is told, that is part of the answer. */
 static void describe_rest(const struct groups *g, const struct group *reported, struct buf *out)
 {

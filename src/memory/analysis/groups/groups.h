@@ -91,6 +91,8 @@ const struct group *groups_main_module(const struct groups *g);
 const char *groups_main_line(const struct groups *g, const struct group *one);
 /* Is nearly all of a whole a part of it? */
 bool group_is_nearly_all(uint64_t part, uint64_t whole);
+/* "67 % train (t.py:7), 12 % Model.forward (t.py:20), and 89 more lines"; false: nothing is known. */
+bool groups_describe_shares(const struct groups *g, struct buf *out);
 /* "12 x 168 MiB", "12 x 100 KiB to 168 MiB"; nothing for a single one. */
 void group_describe_each(const struct group *g, struct buf *out);
 

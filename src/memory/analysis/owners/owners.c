@@ -249,6 +249,20 @@ static int larger_first(const void *pa, const void *pb)
 		       ?: ORDER(a->device->device, b->device->device);
 }
 
+/* As asked for; where owners say nothing ("100 % HOST"), lines of the program. */
+static void build_groups(struct owners *o, struct counted *one)
+{
+	static const struct groups_options lines = {.by = GROUPS_BY_LINE};
+	const struct groups_options *groups = &o->groups;
+
+	if (groups->by == GROUPS_BY_OWNER) {
+		if (!owner_tree_is_one_source(&one->tree))
+			return;
+		groups = &lines;
+	}
+	groups_build(&one->groups, groups, o->breakdown->blocks, &one->shares);
+}
+
 /* Every device that had its moment, those with the most bytes first. */
 static struct counted *count_devices(struct owners *o, size_t *out_n)
 {
@@ -268,9 +282,7 @@ static struct counted *count_devices(struct owners *o, size_t *out_n)
 				continue;
 			breakdown_count(o->breakdown, one.device, &one.shares);
 			owner_tree_build(&one.tree, o->breakdown, &one.shares);
-			if (o->groups.by != GROUPS_BY_OWNER)
-				groups_build(&one.groups, &o->groups, o->breakdown->blocks,
-					     &one.shares);
+			build_groups(o, &one);
 			LIST_ADD(list, n, cap, one);
 		}
 	}
@@ -352,7 +364,8 @@ static void describe_device(struct owners *o, const struct counted *d, struct bu
 		 TEXT(o->at.when == OWNERS_PEAK ? " at its peak" : ""));
 	breakdown_describe_when(o->breakdown, d->device, o->at.when == OWNERS_END, out);
 	add_text(out, d->shares.bytes ? ": " : "");
-	owner_tree_answer(&d->tree, out);
+	if (!groups_describe_shares(&d->groups, out))
+		owner_tree_answer(&d->tree, out);
 	add_text(out, ".");
 }
 

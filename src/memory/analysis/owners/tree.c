@@ -9,6 +9,7 @@
 #include "base/text/printable.h"
 #include "formats/json_value.h"
 #include "memory/analysis/common/fields.h"
+#include "memory/analysis/groups/groups.h"
 
 #define MAX_DEPTH 16 /* levels; what is deeper stays one name */
 #define MAX_ANSWER 4 /* leaves in a sentence */
@@ -403,6 +404,17 @@ void owner_tree_answer(const struct owner_tree *all, struct buf *out)
 		buf_addf(out, ", and %zu more owner%s", n - shown, n - shown == 1 ? "" : "s");
 	free(leaves);
 	owner_tree_release(t);
+}
+
+bool owner_tree_is_one_source(const struct owner_tree *t)
+{
+	for (size_t i = 0; i < t->n; i++) {
+		const struct owner_node *n = &t->nodes[i];
+
+		if (group_is_nearly_all(n->own_bytes, t->nodes[0].bytes))
+			return !n->is_free && !memchr(n->path, '@', n->path_len);
+	}
+	return false;
 }
 
 /* --- for programs --- */

@@ -41,5 +41,7 @@ json_t *owner_tree_json(const struct owner_tree *t, unsigned top);
  * `ops`, "tensors of operators", is named only where nothing else is known of them.
  */
 void owner_tree_answer(const struct owner_tree *t, struct buf *out);
+/* Is nearly all of it of one source (HOST, PTA), and nothing more known of that? */
+bool owner_tree_is_one_source(const struct owner_tree *t);
 
 #endif
