@@ -176,6 +176,9 @@ struct control_page {
 	char closing[SESSION_CLOSING_BYTES]; /* recorder: that line, for report_fd; empty: none */
 	struct session_usage usages[SESSION_USAGES]; /* recorder: at each flush */
 	struct session_record record; /* launcher */
+	/* recorder: processes of the job that use a device and are not recorded, and of them the
+	 * one that has most there */
+	_Atomic uint32_t outsiders, outsider_pid, outsider_kib, outsider_device;
 };
 
 _Static_assert(sizeof(struct control_page) <= SESSION_BYTES, "control_page outgrew its page");

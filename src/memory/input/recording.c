@@ -7,6 +7,7 @@
 
 #include "base/containers/hmap.h"
 #include "base/mem.h"
+#include "base/text/number_words.h"
 #include "base/text/text.h"
 #include "memory/dump/calls.h"
 #include "memory/input/input_impl.h"
@@ -236,6 +237,29 @@ static void note_unseen_memory(struct control_page *page, const struct input_sin
 			   n, n == 1 ? "" : "es", n == 1 ? "it" : "they", n == 1 ? "its" : "their");
 }
 
+/* They were on a device that others of the job used, too. */
+static void note_outsiders(struct control_page *page, const struct input_sink *sink)
+{
+	static const char why[] = "without our libraries (a static program, an environment of its "
+				  "own), or had not begun to record";
+	unsigned n = atomic_load(&page->outsiders), pid = atomic_load(&page->outsider_pid);
+	unsigned device = atomic_load(&page->outsider_device);
+	struct buf bytes = {0};
+
+	words_bytes(&bytes, (uint64_t)atomic_load(&page->outsider_kib) << 10);
+	if (n == 1)
+		input_note(sink,
+			   "Process %u of this job used %s of device %u and is not in this "
+			   "recording: it ran %s.",
+			   pid, buf_str(&bytes), device, why);
+	else if (n)
+		input_note(sink,
+			   "%u processes of this job used devices and are not in this recording, "
+			   "such as process %u (%s of device %u): they ran %s.",
+			   n, pid, buf_str(&bytes), device, why);
+	buf_release(&bytes);
+}
+
 /* What files could not take, and why. */
 static void note_unwritten(struct control_page *page, const struct input_sink *sink, uint64_t lost)
 {
@@ -282,6 +306,7 @@ static bool note_session(const char *file, const struct input_sink *sink, bool w
 				   n == 1 ? "" : "s", n == 1 ? "it is" : "they are");
 		note_sealed(&page, sink);
 		note_unseen_memory(&page, sink);
+		note_outsiders(&page, sink);
 		if (live && sink->processes)
 			processes_running(sink->processes);
 		note_unwritten(&page, sink, lost);

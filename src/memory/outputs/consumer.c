@@ -125,7 +125,7 @@ static int open_memory(const struct recorder_session *session, struct consumer *
 	};
 	outputs_open(&s->outputs, &where, writer_find(mem_format_name(s->cfg.format)),
 		     s->cfg.compat);
-	s->devices = device_memory_new(session->dir, (pid_t)session->page->root_pid);
+	s->devices = device_memory_new(session->dir, session->page);
 	s->host = job_memory_new();
 	s->page = session->page;
 	s->report = (struct report){
@@ -385,6 +385,7 @@ struct closing {
 	struct mem_asked asked;
 	uint64_t lost, stacks, rows; /* events; of events that are there; rows of dumps */
 	unsigned long long unrecorded; /* processes */
+	unsigned outsiders; /* that use a device, and were not seen to come */
 	struct err why; /* rows are lost */
 	bool empty;
 };
@@ -408,6 +409,10 @@ static void add_counts(const struct report *r, const struct consumer_report *now
 			 (unsigned long long)c->stacks);
 	if (c->unrecorded)
 		add_unrecorded(r, c->unrecorded, text);
+	if (c->outsiders)
+		buf_addf(text, "; %u more process%s of the job used a device and %s not recorded",
+			 c->outsiders, c->outsiders == 1 ? "" : "es",
+			 c->outsiders == 1 ? "was" : "were");
 	if (now->running)
 		buf_add_str(text, "; processes of the job go on and are recorded");
 	if (c->rows)
@@ -442,7 +447,8 @@ static void report_close(struct report *r, const struct consumer_report *now,
 	struct closing c = {.asked = o->asked,
 			    .lost = diagnose_events_lost(o->diagnose),
 			    .stacks = diagnose_stacks_lost(o->diagnose),
-			    .unrecorded = atomic_load(&r->page->unrecorded)};
+			    .unrecorded = atomic_load(&r->page->unrecorded),
+			    .outsiders = atomic_load(&r->page->outsiders)};
 	struct buf text = {0};
 
 	c.rows = dumps_lost(o->dumps, &c.why);

@@ -21,7 +21,6 @@
 #include "device/ascend/metrics/dcmi.h"
 #include "device/cuda/metrics/nvml.h"
 #include "device/metrics_processes.h"
-#include "wire/control_page.h"
 
 #define MS 1000000ull
 #define EVERY_NS (500 * MS)
@@ -29,6 +28,8 @@
 #define MAX_DEVICES 64
 #define MAX_ANCESTORS 64
 #define ENVIRON_BYTES (256u << 10)
+#define OUTSIDER_MS 1000 /* until then it may be about to record */
+#define OUTSIDER_COUNTED (HMAP_NONE - 1)
 
 /* A device, and whose it is: numbers of two vendors say nothing about each other. */
 struct wanted {
@@ -72,7 +73,8 @@ struct device_memory {
 	struct hmap recorded; /* pids of the job's processes that are */
 	struct hmap kin; /* pids on the devices that are of the job, too */
 	char *environment; /* what these have in theirs */
-	pid_t root;
+	struct control_page *page;
+	struct hmap outsiders; /* pids of those that are not recorded: since when, in ms */
 	/* For waiting only. */
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
@@ -182,7 +184,8 @@ static bool is_of_job(const struct device_memory *m, pid_t pid)
 		of = (pid_t)st.parent;
 		if (of <= 1)
 			break;
-		if (of == m->root || hmap_get(&m->recorded, (uint64_t)of) != HMAP_NONE)
+		if ((m->page && (uint32_t)of == m->page->root_pid) ||
+		    hmap_get(&m->recorded, (uint64_t)of) != HMAP_NONE)
 			return true;
 	}
 	return has_environment(pid, m->environment);
@@ -264,13 +267,13 @@ static void start_thread(struct device_memory *m)
 
 /* --- the recorder's side --- */
 
-struct device_memory *device_memory_new(const char *dir, pid_t root)
+struct device_memory *device_memory_new(const char *dir, struct control_page *page)
 {
 	struct device_memory *m = xcalloc(1, sizeof(*m));
 	pthread_condattr_t attr;
 
 	m->environment = dir ? xasprintf(SESSION_ENV "=%s", dir) : NULL;
-	m->root = root;
+	m->page = page;
 	pthread_mutex_init(&m->lock, NULL);
 	pthread_condattr_init(&attr);
 	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
@@ -311,6 +314,7 @@ void device_memory_free(struct device_memory *m)
 	release_samples(m);
 	hmap_release(&m->recorded);
 	hmap_release(&m->kin);
+	hmap_release(&m->outsiders);
 	free(m->environment);
 	pthread_cond_destroy(&m->changed);
 	pthread_mutex_destroy(&m->lock);
@@ -439,11 +443,46 @@ static void emit_device(void *arg, const struct track_device *d)
 	buf_add(t->batch, &r, sizeof(r));
 }
 
+static void note_outsider(struct device_memory *m, const struct sample *s,
+			  const struct device_process *p)
+{
+	uint64_t now_ms = s->time_ns / MS, since = hmap_get(&m->outsiders, (uint64_t)p->pid);
+	uint64_t kib = p->bytes == UINT64_MAX ? 0 : p->bytes >> 10;
+
+	if (since == HMAP_NONE)
+		hmap_put(&m->outsiders, (uint64_t)p->pid, now_ms);
+	if (since == HMAP_NONE || (since != OUTSIDER_COUNTED && now_ms - since < OUTSIDER_MS))
+		return;
+	if (since != OUTSIDER_COUNTED) {
+		hmap_put(&m->outsiders, (uint64_t)p->pid, OUTSIDER_COUNTED);
+		atomic_fetch_add(&m->page->outsiders, 1);
+	}
+	if (kib < atomic_load(&m->page->outsider_kib))
+		return;
+	atomic_store(&m->page->outsider_kib, kib > UINT32_MAX ? UINT32_MAX : (uint32_t)kib);
+	atomic_store(&m->page->outsider_pid, (uint32_t)p->pid);
+	atomic_store(&m->page->outsider_device, s->of.device);
+}
+
+/* Processes of the job on its devices of which nothing comes. */
+static void note_outsiders(struct device_memory *m, const struct track *t)
+{
+	for (unsigned i = 0; m->page && i < m->nsamples; i++)
+		for (size_t k = 0; k < m->samples[i].processes.n; k++) {
+			const struct device_process *p = &m->samples[i].processes.list[k];
+
+			if (hmap_get(&m->kin, (uint64_t)p->pid) != HMAP_NONE &&
+			    !track_has_pid(t, (uint32_t)p->pid))
+				note_outsider(m, &m->samples[i], p);
+		}
+}
+
 static bool emit_samples(struct device_memory *m, const struct track *t, struct buf *batch)
 {
 	struct emission emission = {m, t, batch};
 
 	track_devices(t, emit_device, &emission);
+	note_outsiders(m, t);
 	atomic_store(&m->state, IDLE);
 	return batch->len > 0;
 }

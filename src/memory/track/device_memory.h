@@ -13,15 +13,15 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include <sys/types.h>
 
 #include "base/containers/buf.h"
 #include "memory/track/track.h"
+#include "wire/control_page.h"
 
 struct device_memory;
 
-/* dir: of the session, borrowed; root: the launched process, 0 where it is not known. */
-struct device_memory *device_memory_new(const char *dir, pid_t root);
+/* Of that session, borrowed: its page says which processes of the job are not recorded. NULL: none. */
+struct device_memory *device_memory_new(const char *dir, struct control_page *page);
 /* A thread that hangs in the driver is left behind: the process is about to end. */
 void device_memory_free(struct device_memory *m); /* m may be NULL */
 

@@ -54,7 +54,7 @@ static void on_record(void *arg, uint32_t proc, uint32_t tid, const struct rec *
 TEST(device_memory, samples_or_none)
 {
 	static const struct stream_ops ops = {.record = on_record};
-	struct device_memory *m = device_memory_new(NULL, 0);
+	struct device_memory *m = device_memory_new(NULL, NULL);
 	struct ascend_dcmi *dcmi = NULL;
 	struct buf batch = {0};
 
@@ -86,9 +86,9 @@ TEST(device_memory, free_at_any_time)
 	struct buf batch = {0};
 
 	device_memory_free(NULL);
-	device_memory_free(device_memory_new(NULL, 0));
+	device_memory_free(device_memory_new(NULL, NULL));
 	for (unsigned i = 0; i < 20; i++) {
-		struct device_memory *m = device_memory_new(NULL, 0);
+		struct device_memory *m = device_memory_new(NULL, NULL);
 		rowtext_begin("{}", "");
 		device(0);
 		device_memory_poll(m, rowtext_track, true, &batch);
