@@ -113,6 +113,35 @@ def wait_for_package(seconds):
     return "msmemscope" in sys.modules
 """
 
+OPERATORS = """
+import types
+from msmemscope import _devices, _ops
+from sonde import _sonde
+_devices._gpu_is_here = lambda: True
+torch = sys.modules["torch"] = types.ModuleType("torch")
+print("half imported:", _devices.may_be_used())
+torch.version = types.SimpleNamespace(cuda="13.0", hip=None)
+settings = {"events": _sonde.EVENT_ALLOC | _sonde.EVENT_ACCESS, "level": 0, "cpu": False, "watch": False}
+for asked in (False, True):
+    print("asked for:", asked, _ops.wanted({**settings, "events_asked": asked}))
+torch.version.cuda = None
+print("for the CPU:", _devices.may_be_used())
+"""
+
+
+def test_operators_of_gpus_are_recorded_if_they_were_asked_for(record, sim):
+    """Also where our package came while the program was importing torch."""
+    code = DRIVER + "begin()\ntake(1 << 20)\nassert wait_for_package(30)\n" + OPERATORS
+    _, r = record.raw(sys.executable, "-c", code, opts=["--analysis=decompose"], env=sim)
+    said = dict(line.rsplit(" ", 1) for line in r.stdout.decode().splitlines())
+    assert said == {
+        "half imported:": "True",
+        "asked for: False": "False",
+        "asked for: True": "True",
+        "for the CPU:": "False",
+    }, r.stderr
+
+
 # What of jax is looked at, with numbers that the test knows.
 JAX = """
 import sys, types

@@ -52,6 +52,8 @@ def may_be_used():
     if torch is None or "torch_npu" in sys.modules:
         return True
     version = getattr(torch, "version", None)
+    if version is None:
+        return True  # it is being imported: nobody knows yet
     if not (getattr(version, "cuda", None) or getattr(version, "hip", None)):
         return False
     return _gpu_is_here()

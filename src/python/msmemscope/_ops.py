@@ -25,10 +25,12 @@ def wanted(settings):
     if not (settings["cpu"] or watch or _devices.may_be_used()):
         return False
     launch = events & _sonde.EVENT_LAUNCH and settings["level"] & _sonde.LEVEL_OP
-    # Each costs some microseconds. On GPUs the command records them if they were asked for.
-    if not (settings["events_asked"] or settings["cpu"] or "torch_npu" in sys.modules):
-        launch = launch and not _sonde.launched()
     access = events & _sonde.EVENT_ACCESS
+    # Each costs some microseconds. On GPUs the command records them if they were asked for: owners
+    # ask for accesses as well, and modules say more about a block than `ops` does.
+    asked = settings["events_asked"] or settings["cpu"] or "torch_npu" in sys.modules
+    if not asked and _sonde.launched():
+        launch = access = False
     return bool(launch or access or watch or _tensors.wanted(settings))
 
 
