@@ -203,7 +203,8 @@ def test_memory_that_others_hold(cuda):
     # a context of 100 for each of the two
     assert (memory["process"], memory["outside"]) == (150, 100)
     assert (verdict, memory["others"], memory["free"]) == ("other process", 107, 155)
-    assert not memory["job"] and "this same job" not in cuda.say(where, "oom")
+    text = cuda.say(where, "oom")
+    assert not memory["job"] and "this same job" not in text and "of this job" not in text
 
 
 FAMILY = """
@@ -247,7 +248,7 @@ def test_memory_that_others_of_the_job_hold(cuda, how):
     verdict, memory = why_refused(cuda, where)
     assert (verdict, memory["others"], memory["job"]) == ("other process", 107, 107)
     text = cuda.say(where, "oom")
-    assert "other processes hold 107.00 MiB (107.00 MiB of it processes of this same job)" in text
+    assert "other processes of this job hold 107.00 MiB of the 512.00 MiB of device 0" in text
     assert "use a device each (CUDA_VISIBLE_DEVICES" in text
     uses = [g for p in cuda.show(where)["processes"] for g in p["gpus"]]
     (use,) = [u for u in uses if u["pool_bytes"] >= 150 * MIB]
@@ -255,6 +256,15 @@ def test_memory_that_others_of_the_job_hold(cuda, how):
     text = cuda.say(where)
     assert "other processes of this job 107.00 MiB, processes of others and the driver 0 B" in text
     assert ("of this job used 107.00 MiB of device 0 and is not in this recording" in text) == (how != "recorded")
+
+
+def test_memory_that_the_job_and_others_hold(cuda):
+    helper = ["-c", FAMILY, "given", cuda.program, "runtime", "hold"]
+    words = ["/usr/bin/python3", *helper, "/usr/bin/python3", "-c", REFUSED_LATE]
+    _, where = beside_another(cuda, words, **SMALL, SIM_CUDA_CONTEXT_MIB="100")
+    verdict, memory = why_refused(cuda, where)
+    assert (verdict, memory["others"], memory["job"]) == ("other process", 214, 107)
+    assert "other processes hold 214.00 MiB (107.00 MiB of it processes of this same job)" in cuda.say(where, "oom")
 
 
 def test_pools_of_the_driver_are_nobody_elses(cuda):

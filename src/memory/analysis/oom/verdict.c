@@ -176,10 +176,19 @@ static void add_others(const struct oom_incident *i, struct buf *out)
 		add_text(out, " ({} of it processes of this same job)", BYTES(i->job_bytes));
 }
 
-static void reason_others(const struct oom_incident *i, const struct oom_answer *a, struct buf *out)
+static void add_holders(const struct oom_incident *i, struct buf *out)
 {
+	if (i->job_bytes && i->job_bytes == i->others_bytes) {
+		add_text(out, "other processes of this job hold {}", BYTES(i->job_bytes));
+		return;
+	}
 	add_text(out, "other processes hold ");
 	add_others(i, out);
+}
+
+static void reason_others(const struct oom_incident *i, const struct oom_answer *a, struct buf *out)
+{
+	add_holders(i, out);
 	if (a->has_total)
 		add_text(out, " of the {}", BYTES(a->total_bytes));
 	add_text(out, " of device {}, this one {}; without them the {} would have fitted.",
@@ -228,8 +237,8 @@ static void reason_context(const struct oom_incident *i, const struct oom_answer
 			 DEVICE(i->device));
 		return;
 	}
-	add_text(out, "a context takes some hundred MiB, and other processes hold ");
-	add_others(i, out);
+	add_text(out, "a context takes some hundred MiB, and ");
+	add_holders(i, out);
 	if (a->has_total)
 		add_text(out, " of the {}", BYTES(a->total_bytes));
 	add_text(out, " of device {}.", DEVICE(i->device));
