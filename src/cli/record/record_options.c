@@ -216,7 +216,8 @@ const struct opt record_option_table[] = {
 	OPTION_CALL("last", "TIME", stack_parse_seconds, AT(last_ns), "everything is kept",
 		    "A flight recorder: only about this much of the newest is kept on disk, from 1 "
 		    "second to an hour, and never more than --max-size (then 2G). A copy of it is "
-		    "frozen when memory runs out, a process crashes or the job hangs, and by "
+		    "frozen when memory runs out, a process crashes or a job that has steps hangs, "
+		    "and by "
 		    "'sonde record --dump'.",
 		    .min = 1000000),
 	OPTION_FLAG("dump", AT(dump),
