@@ -33,10 +33,12 @@ static void close_run(struct record_writer *w)
 static void open_run(struct record_writer *w, uint32_t proc, uint32_t tid)
 {
 	const struct batch_item head = {.kind = BATCH_RUN, .proc = proc, .tid = tid};
-	const struct batch_item *now = (const void *)(w->batch.data + w->run);
 
-	if (w->in_run && now->proc == proc && now->tid == tid)
-		return;
+	if (w->in_run) {
+		const struct batch_item *now = (const void *)(w->batch.data + w->run);
+		if (now->proc == proc && now->tid == tid)
+			return;
+	}
 	close_run(w);
 	w->run = w->batch.len;
 	w->in_run = true;

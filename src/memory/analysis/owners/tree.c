@@ -412,7 +412,7 @@ bool owner_tree_is_one_source(const struct owner_tree *t)
 		const struct owner_node *n = &t->nodes[i];
 
 		if (group_is_nearly_all(n->own_bytes, t->nodes[0].bytes))
-			return !n->is_free && !memchr(n->path, '@', n->path_len);
+			return !n->is_free && !(n->path_len && memchr(n->path, '@', n->path_len));
 	}
 	return false;
 }
