@@ -95,20 +95,23 @@ TEST(sink_outbox, a_silent_receiver_costs_a_bounded_queue)
 
 TEST(sink_outbox, bytes_are_bounded_too)
 {
-	static char big[OUTBOX_BYTES / 2 + 1];
+	size_t bytes = OUTBOX_BYTES / 2 + 1;
+	char *big = calloc(1, bytes);
 	struct receiver r = {.waits = true};
 
+	CHECK(big);
 	start(&r, 100);
 	outbox_put(r.outbox, big, 1);
 	while (!r.entered)
 		usleep(1000);
-	outbox_put(r.outbox, big, sizeof(big));
+	outbox_put(r.outbox, big, bytes);
 	CHECK_INT(dropped, 0);
-	outbox_put(r.outbox, big, sizeof(big));
+	outbox_put(r.outbox, big, bytes);
 	CHECK_INT(dropped, 1);
 	outbox_put(r.outbox, big, 1);
 	CHECK_INT(dropped, 1);
 	finish(&r);
+	free(big);
 }
 
 TEST(sink_outbox, what_is_refused_for_good_is_not_tried_again)

@@ -285,8 +285,9 @@ static void threads_job(void)
 
 TEST(collect_activity, names_come_first)
 {
-	static uint64_t seen[1 << 17];
+	uint64_t *seen = calloc(1 << 17, sizeof(*seen));
 
+	CHECK(seen);
 	session(0, 1024);
 	job_follow(job_start(threads_job));
 	CHECK_INT(job_ends[0].lost_events, 0);
@@ -301,6 +302,7 @@ TEST(collect_activity, names_come_first)
 		CHECK(is_name || seen[at] == hash);
 		seen[at] = hash;
 	}
+	free(seen);
 	job_cleanup();
 }
 

@@ -381,7 +381,7 @@ TEST(watch_blocks, freed_memory_is_left_alone)
 }
 
 /* One thread frees what another one is reading. */
-static char large[3 << 20];
+#define LARGE_BYTES (3u << 20)
 static _Atomic bool is_reading, is_gone;
 static struct collect_block large_block;
 
@@ -411,18 +411,21 @@ static void *freer(void *arg)
 static void freed_while_read_job(void)
 {
 	static const struct watch_device slow = {current, wait_device, read_slowly};
+	char *large = malloc(LARGE_BYTES);
 	pthread_t t;
 
+	CHECK(large);
 	large_block = (struct collect_block){
-		.addr = (uintptr_t)large, .size_bytes = sizeof(large), .pool = POOL_HAL};
+		.addr = (uintptr_t)large, .size_bytes = LARGE_BYTES, .pool = POOL_HAL};
 	collect_alloc(&large_block, NULL);
 	watch_device = &slow;
 	CHECK_INT(pthread_create(&t, NULL, freer, NULL), 0);
-	CHECK(watch_named((uintptr_t)large, sizeof(large), "large", -1));
+	CHECK(watch_named((uintptr_t)large, LARGE_BYTES, "large", -1));
 	call("x", -1);
 	pthread_join(t, NULL);
 	CHECK(is_gone);
 	CHECK_INT(reads, 1); /* the first piece */
+	free(large);
 }
 
 TEST(watch_blocks, a_free_waits_for_who_reads)
