@@ -198,6 +198,9 @@ static int daemonize(void)
 
 /* --- fork --- */
 
+#define BURST 16
+#define BURST_PAUSE_US 5000
+
 static void child_works(int i)
 {
 	alarm(20);
@@ -218,13 +221,16 @@ static void child_works(int i)
 
 static atomic_bool stop_now;
 
+/* In bursts: a test of some seconds would keep all processors from others. */
 static void *keep_busy(void *arg)
 {
 	(void)arg;
-	while (!atomic_load(&stop_now)) {
+	for (unsigned n = 1; !atomic_load(&stop_now); n++) {
 		one_step();
 		uint64_t r = mstxRangeStartA("range", NULL);
 		mstxRangeEnd(r);
+		if (n % BURST == 0)
+			usleep(BURST_PAUSE_US);
 	}
 	return NULL;
 }
