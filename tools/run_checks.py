@@ -76,16 +76,17 @@ def stages(build):
         Stage("docs", make("check-docs", py)),
         Stage("clean", make("check-clean", py)),
         Stage("build-gcc", make("everything", o, "CC=gcc", "WERROR=1"), quick=True),
-        Stage("imports", make("check-imports", o, py)),
-        Stage("unit", make("unit", o, f"UNIT_NOTE_THREADS={threads}"), quick=True, counts=True),
-        # ./bootstrap test holds the lock until everything is there that later stages use
-        Stage("environments", ["flock", f"{build}/environments.lock", "true"], quick=True),
         Stage("headers", make("check-headers"), beside=True),
         Stage("build-clang", make("not-sanitized", f"O={build}-clang", *clang), beside=True),
         Stage("unit-asan", make("unit", *asan), beside=True),
         Stage("unit-tsan", no_aslr() + make("unit", *tsan, f"UNIT_LIST={threads}"), beside=True),
         Stage("fuzz-replay", make("fuzz-replay-run", *asan), beside=True),
         Stage("bench-beside", make("bench-quick-beside", o), beside=True),
+        Stage("imports", make("check-imports", o, py)),
+        # while the first of those beside it are built: unit-tsan wants its list
+        Stage("unit", make("unit", o, f"UNIT_NOTE_THREADS={threads}"), quick=True, counts=True),
+        # ./bootstrap test holds the lock until everything is there that later stages use
+        Stage("environments", ["flock", f"{build}/environments.lock", "true"], quick=True),
         Stage("e2e", make("e2e", o, py), quick=True, counts=True, limit_s=1800),
         Stage("bench-quick", make("bench-quick", o), alone=True),
     ]

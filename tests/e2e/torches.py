@@ -11,6 +11,7 @@ torch changes.
 """
 
 import collections
+import concurrent.futures
 import functools
 import glob
 import json
@@ -117,11 +118,11 @@ def torches():
     """All of them, oldest first; one of each label."""
     kept = read_kept()
     before = dict(kept)
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        answers = list(pool.map(lambda path: ask(path, kept), candidates()))
     found = {}
-    for path in candidates():
-        torch = ask(path, kept)
-        if torch:
-            found.setdefault(torch.label, torch)
+    for torch in filter(None, answers):
+        found.setdefault(torch.label, torch)
     if kept != before:
         write_kept(kept)
     return sorted(found.values(), key=order)
