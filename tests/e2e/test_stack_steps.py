@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: MulanPSL-2.0
-"""Timelines of `sonde stack` have the steps of a job that counts them itself: one that is recorded."""
+"""Timelines of `sonde stack` have the steps of a job that counts them itself: one that is recorded. Of another one,
+they have what samples show of its optimizer."""
+
+import json
 
 import pytest
 
@@ -73,3 +76,53 @@ def test_another_job_has_none(jobs, build, tmp_path):
     assert jobs.stack("-p", pid, "-i", "0.01", "-d", "0.3", "-o", trace).returncode == 0
     events = read(trace)
     assert not bars(events) and "steps" not in named(events, "thread_name")
+
+
+# What has the names and places of torch's optimizers; says how many steps it has done.
+TRAIN = """
+import os, sys, time
+sys.path.insert(0, sys.argv[1])
+from torch.optim.adam import Adam
+
+def train_step(optimizer):
+    time.sleep(0.06)
+    optimizer.step()
+
+optimizer, n, count = Adam(), 0, os.open("steps", os.O_CREAT | os.O_WRONLY)
+print(os.getpid(), flush=True)
+while True:
+    train_step(optimizer)
+    n += 1
+    os.pwrite(count, b"%08d" % n, 0)
+"""
+ADAM = """
+import time
+
+class Adam:
+    def step(self):
+        time.sleep(0.06)
+"""
+
+
+def test_samples_show_steps_that_nobody_counts(jobs, tmp_path):
+    package = tmp_path / "site-packages/torch/optim"
+    package.mkdir(parents=True)
+    (package / "adam.py").write_text(ADAM)
+    job = jobs.start("python3", jobs.script(TRAIN), tmp_path / "site-packages", stderr=-3, cwd=tmp_path)
+    pid = job.stdout.readline().strip()
+    trace = tmp_path / "trace.json"
+    r = jobs.stack("-p", pid, "-i", "0.005", "-d", "2", "-o", trace, "--json")
+    assert r.returncode == 0
+    done = 1 + int((tmp_path / "steps").read_text())
+    (found,) = json.loads(r.stdout)["steps"]
+    assert found["pid"] == int(pid) and found["line"].startswith("train_step (")
+    # What is seen is there; what is sure leaves nothing out but what began or ended outside of the two seconds.
+    assert 0 < found["seen"] <= done
+    if found["confidence"] == "high":
+        assert found["seen"] >= int(2 / found["every_s"]) - 1
+    drawn = [e for e in read(trace) if e.get("cat") == "sampled step"]
+    assert len(drawn) == found["seen"] - 1 and not bars(read(trace))
+    assert "steps, as samples show them" in named(read(trace), "thread_name", int(pid))
+    said = jobs.stack("-p", pid, "-i", "0.005", "-d", "1", "-o", tmp_path / "text.json").stderr
+    assert "as samples show them" in said or "more between samples are possible" in said, said
+    assert "train_step (job.py:" in said

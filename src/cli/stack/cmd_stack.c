@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/text/printable.h"
 #include "cli/command.h"
 #include "cli/stack/options.h"
 #include "launch/program.h"
@@ -166,6 +167,80 @@ static const char *end_words(const struct stack_session *s)
 	return NULL;
 }
 
+static void add_place(struct buf *out, const struct stack_frame *f)
+{
+	const char *slash = strrchr(f->file, '/');
+
+	text_add_printable(out, f->name, strlen(f->name));
+	buf_add_str(out, " (");
+	text_add_printable(out, slash ? slash + 1 : f->file, strlen(slash ? slash + 1 : f->file));
+	buf_addf(out, ":%d)", (int)f->line);
+}
+
+/* Steps that nobody counts: of the process in which the most have been seen. */
+static const struct stack_steps *most_steps(const struct stack_session *s)
+{
+	const struct stack_steps *most = NULL;
+
+	for (size_t i = 0; i < s->nsteps; i++)
+		if (!most || s->steps[i].guess.seen > most->guess.seen)
+			most = &s->steps[i];
+	return most;
+}
+
+static void print_steps(struct stack_session *s)
+{
+	const struct stack_steps *one = most_steps(s);
+	struct buf line = {0};
+
+	if (!one)
+		return;
+	double ms = (double)step_guess_mean_ns(&one->guess) / 1e6;
+	if (!one->guess.seen) {
+		buf_add_str(&line, "no steps in the timeline: nobody counts them in this job");
+	} else if (step_guess_is_sure(&one->guess)) {
+		buf_addf(&line, "process %d ended %" PRIu64 " steps, one each %.1f ms, in ",
+			 (int)one->pid, one->guess.seen, ms);
+		add_place(&line, &one->guess.line);
+		buf_add_str(&line, ", as samples show them");
+	} else {
+		buf_addf(&line,
+			 "the optimizer of process %d was seen to step %" PRIu64 " time%s, in ",
+			 (int)one->pid, one->guess.seen, one->guess.seen == 1 ? "" : "s");
+		add_place(&line, &one->guess.line);
+		buf_add_str(&line, one->guess.several_lines
+					   ? " and elsewhere; how many steps that are is not known"
+					   : "; more between samples are possible");
+	}
+	if (!one->guess.seen || !step_guess_is_sure(&one->guess))
+		buf_add_str(&line, "; 'sonde record' and 'sonde monitor' count steps from the "
+				   "start of a job on");
+	stack_session_notice(s, STACK_INFO, "%s", buf_str(&line));
+	buf_release(&line);
+}
+
+static json_t *steps_json(const struct stack_session *s)
+{
+	json_t *list = json_array();
+
+	for (size_t i = 0; i < s->nsteps; i++) {
+		const struct stack_steps *one = &s->steps[i];
+		struct buf where = {0};
+
+		if (!one->guess.seen)
+			continue;
+		add_place(&where, &one->guess.line);
+		json_array_append_new(
+			list, json_pack("{s:i, s:i, s:I, s:f, s:s, s:s}", "pid", (int)one->pid,
+					"rank", one->rank, "seen", (json_int_t)one->guess.seen,
+					"every_s", (double)step_guess_mean_ns(&one->guess) / 1e9,
+					"line", buf_str(&where), "confidence",
+					step_guess_is_sure(&one->guess) ? "high" : "low"));
+		buf_release(&where);
+	}
+	return list;
+}
+
 static void print_report(struct stack_session *s)
 {
 	const struct stack_totals *t = &s->totals;
@@ -184,6 +259,7 @@ static void print_report(struct stack_session *s)
 	if (t->rounds)
 		buf_addf(&line, "; %.1f %% of one processor", 100 * t->cpu_s / session_seconds(s));
 	stack_session_notice(s, STACK_INFO, "%s", buf_str(&line));
+	print_steps(s);
 	buf_clear(&line);
 	buf_addf(&line, "wrote '%s' (", s->o->output);
 	add_bytes(&line, t->bytes);
@@ -209,6 +285,7 @@ static json_t *report_json(const struct stack_session *s)
 			      (double)s->o->interval_ns / 1e9, "processes", (int)t->processes,
 			      "refused", (int)t->refused, "cpu_s", t->cpu_s, "sampled", sampled);
 	set_counts(o, t, file_fields);
+	json_object_set_new(o, "steps", steps_json(s));
 	if (s->job && s->job->ended)
 		json_object_set_new(o, "job_status", json_integer(s->job->status));
 	return o;

@@ -414,13 +414,26 @@ void events_sample(struct events *e, struct target *t)
 		drop_old_threads(e, p);
 }
 
-void events_steps(struct events *e, const struct target *t, int64_t ended, uint64_t time_ns)
+static void add_steps(struct events *e, const struct target *t, int64_t ended, uint64_t time_ns,
+		      bool guessed)
 {
 	struct process_track *p = find_process(e, t);
 
-	if (p)
-		step_track_add(&p->steps, e->o.trace, p->pid, ended,
-			       (int64_t)(time_ns - e->o.start_ns));
+	if (!p)
+		return;
+	if (guessed != p->steps.guessed)
+		p->steps = (struct step_track){.guessed = guessed};
+	step_track_add(&p->steps, e->o.trace, p->pid, ended, (int64_t)(time_ns - e->o.start_ns));
+}
+
+void events_steps(struct events *e, const struct target *t, int64_t ended, uint64_t time_ns)
+{
+	add_steps(e, t, ended, time_ns, false);
+}
+
+void events_guessed_steps(struct events *e, const struct target *t, int64_t ended, uint64_t time_ns)
+{
+	add_steps(e, t, ended, time_ns, true);
 }
 
 static void end_process(struct events *e, struct process_track *p, uint64_t time_ns)

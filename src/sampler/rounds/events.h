@@ -35,6 +35,9 @@ void events_renamed(struct events *e, const struct target *t);
 void events_sample(struct events *e, struct target *t);
 /* How many steps of it have ended, as often as that is known. */
 void events_steps(struct events *e, const struct target *t, int64_t ended, uint64_t time_ns);
+/* The same, if nobody counts them (step_guess.h). */
+void events_guessed_steps(struct events *e, const struct target *t, int64_t ended,
+			  uint64_t time_ns);
 void events_gone(struct events *e, struct target *t, uint64_t time_ns); /* closes its frames */
 void events_counter(struct events *e, const struct counter *c);
 void events_close_all(struct events *e, uint64_t time_ns); /* E for all that is open */

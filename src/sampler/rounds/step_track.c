@@ -9,7 +9,9 @@
 
 void step_track_name(const struct step_track *s, struct chrome_trace *into, int64_t pid)
 {
-	struct chrome_arg name = {.key = "name", .type = CHROME_TEXT, .text = "steps"};
+	struct chrome_arg name = {.key = "name",
+				  .type = CHROME_TEXT,
+				  .text = s->guessed ? "steps, as samples show them" : "steps"};
 	struct chrome_arg index = {.key = "sort_index", .type = CHROME_INT, .i = SORT_INDEX};
 
 	if (!s->named)
@@ -29,12 +31,14 @@ static void write_bar(const struct step_track *s, struct chrome_trace *into, int
 		{.key = "steps", .type = CHROME_INT, .i = ended - s->ended},
 	};
 
-	if (first == ended)
+	if (s->guessed)
+		snprintf(name, sizeof(name), "between two optimizer steps");
+	else if (first == ended)
 		snprintf(name, sizeof(name), "step %" PRId64, first);
 	else
 		snprintf(name, sizeof(name), "steps %" PRId64 " to %" PRId64, first, ended);
-	chrome_complete(into, s->since_ns, ts_ns - s->since_ns, pid, STEPS_TID, "step", name, args,
-			2);
+	chrome_complete(into, s->since_ns, ts_ns - s->since_ns, pid, STEPS_TID,
+			s->guessed ? "sampled step" : "step", name, args, s->guessed ? 0 : 2);
 }
 
 void step_track_add(struct step_track *s, struct chrome_trace *into, int64_t pid, int64_t ended,
@@ -51,7 +55,9 @@ void step_track_add(struct step_track *s, struct chrome_trace *into, int64_t pid
 		}
 		write_bar(s, into, pid, ended, ts_ns);
 	}
-	s->bars = goes_on; /* of a count that begins anew, or is new, nothing is known before it */
+	/* Of a count that begins anew, or is new, nothing is known before it; what samples show has
+	 * just ended. */
+	s->bars = goes_on || s->guessed;
 	s->known = true;
 	s->ended = ended;
 	s->since_ns = ts_ns;

@@ -17,6 +17,7 @@ struct step_track {
 	bool known; /* a count was seen */
 	bool bars; /* `since_ns` is known */
 	bool named; /* the track is in the file */
+	bool guessed; /* nobody counts them: see step_guess.h */
 	int64_t ended;
 	int64_t since_ns; /* ts of when that many had ended */
 };

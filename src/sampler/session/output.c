@@ -186,6 +186,13 @@ void stack_output_steps(struct stack_output *out, const struct target *t, int64_
 		events_steps(out->events, t, ended, time_ns);
 }
 
+void stack_output_guessed_steps(struct stack_output *out, const struct target *t, int64_t ended,
+				uint64_t time_ns)
+{
+	if (out->events)
+		events_guessed_steps(out->events, t, ended, time_ns);
+}
+
 void stack_output_gone(struct stack_output *out, struct target *t, uint64_t time_ns)
 {
 	if (out->events)

@@ -27,6 +27,8 @@ void stack_output_sample(struct stack_output *out, struct target *t);
 /* So many steps of it have ended, as it counts them itself. */
 void stack_output_steps(struct stack_output *out, const struct target *t, int64_t ended,
 			uint64_t time_ns);
+void stack_output_guessed_steps(struct stack_output *out, const struct target *t, int64_t ended,
+				uint64_t time_ns);
 void stack_output_gone(struct stack_output *out, struct target *t, uint64_t time_ns);
 void stack_output_counter(struct stack_output *out, const struct counter *c);
 

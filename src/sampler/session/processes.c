@@ -25,6 +25,8 @@ struct follow {
 	struct native_process *native; /* if --native, and it is available */
 	bool native_reported; /* why it is not */
 	struct job_steps steps; /* of a timeline */
+	bool counted; /* somebody counts them */
+	struct step_guess guess; /* else */
 };
 
 static void add_counts(struct stack_totals *t, struct follow *f, const struct python_process *p)
@@ -70,6 +72,14 @@ static void rename_process(void *arg, struct target *t)
 	stack_output_renamed(s->output, t);
 }
 
+static void keep_guess(struct stack_session *s, const struct target *t, struct follow *f)
+{
+	step_guess_release(&f->guess);
+	if (!f->counted && f->guess.uses_framework)
+		*XPUSH(s->steps, s->nsteps, s->cap_steps) =
+			(struct stack_steps){t->pid, t->rank, f->guess};
+}
+
 static void end_process(void *arg, struct target *t)
 {
 	struct stack_session *s = arg;
@@ -82,6 +92,7 @@ static void end_process(void *arg, struct target *t)
 		add_counts(&s->totals, f, t->python);
 	stack_output_gone(s->output, t, s->end_ns ? s->end_ns : clock_mono_ns());
 	native_process_close(f->native);
+	keep_guess(s, t, f);
 	free(f);
 	t->user = NULL;
 }
@@ -158,6 +169,21 @@ static void count_samples(struct stack_session *s, const struct target *t)
 	add_counts(n, t->user, t->python);
 }
 
+/* Nobody counts them: what the stacks of the main thread show. */
+static void guess_steps(struct stack_session *s, struct target *t)
+{
+	struct follow *f = t->user;
+
+	for (unsigned i = 0; i < t->python->nthreads; i++) {
+		const struct python_thread *th = &t->python->threads[i];
+
+		if (th->main && !th->missed &&
+		    step_guess_add(&f->guess, th->frames, th->nframes, th->time_ns))
+			stack_output_guessed_steps(s->output, t, (int64_t)f->guess.seen,
+						   th->time_ns);
+	}
+}
+
 /* Of a job that is recorded or monitored a timeline has its steps, too. */
 static void add_steps(struct stack_session *s, struct target *t)
 {
@@ -167,8 +193,11 @@ static void add_steps(struct stack_session *s, struct target *t)
 	if (s->o->format != STACK_CHROME)
 		return;
 	int64_t ended = job_steps_follow(&f->steps, t->pid, now_ns);
+	f->counted |= ended >= 0;
 	if (ended >= 0)
 		stack_output_steps(s->output, t, ended, now_ns);
+	else if (!f->counted)
+		guess_steps(s, t);
 }
 
 void stack_processes_sample(struct stack_session *s)

@@ -46,6 +46,9 @@ static void open_log(struct stack_session *s)
 void stack_session_close_log(struct stack_session *s)
 {
 	log_close();
+	free(s->steps);
+	s->steps = NULL;
+	s->nsteps = s->cap_steps = 0;
 	s->logging = false;
 	log_set_level(LOG_WARN);
 }

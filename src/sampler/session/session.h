@@ -14,6 +14,7 @@
 
 #include "base/containers/hmap.h"
 #include "sampler/counters/counters.h"
+#include "sampler/rounds/step_guess.h"
 #include "sampler/rounds/targets.h"
 #include "sampler/session/job.h"
 #include "sampler/session/options.h"
@@ -88,6 +89,13 @@ struct stack_session {
 	double cpu_before_s; /* processor time used before it began */
 	uint64_t next_chores_ns, next_eager_ns, next_flush_ns, next_save_ns, next_snapshot_ns;
 	uint64_t empty_since_ns; /* 0: there is a process */
+	/* Of processes whose steps nobody counts, when they have ended. */
+	struct stack_steps {
+		pid_t pid;
+		int rank;
+		struct step_guess guess; /* released, but for what it says */
+	} * steps;
+	size_t nsteps, cap_steps;
 	struct hmap complained; /* serials of targets whose refusal was reported */
 	bool missing_reported; /* which counters there are not */
 	/* --debug-pid-discovery: as reported last */
