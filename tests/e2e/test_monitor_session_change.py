@@ -37,7 +37,13 @@ def test_each_launch_is_told_or_counted(build, tmp_path, place):  # noqa: F811
                 launch(1)
             launch(10)
         job.stop()
-        lost = sum(map(int, re.findall(r"(\d+) activities are lost", job.said())))
-        assert lost
-        wait_until(lambda: len(job.rows("Kernel")) + lost >= launched, "the last of them", 20)
-        assert len(job.rows("Kernel")) + lost == launched
+
+        def counted():
+            """In files, and by what it said of each change."""
+            lost = re.findall(r"(\d+) activities are lost", job.said())
+            return len(job.rows("Kernel")), sum(map(int, lost))
+
+        what = lambda: f"{launched} launches, of which {counted()}\n{job.said()}"
+        wait_until(lambda: sum(counted()) >= launched, what, 20)
+        rows, lost = counted()
+        assert lost and rows + lost == launched, what()

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define MAX_AHEAD_BYTES (4u << 20)
 #define ABSURD_NS (600 * 1000000000ull) /* nothing is reported so long before it ends */
 
 /* --- life --- */
@@ -328,4 +329,32 @@ void open_window_add(struct open_window *f, const struct rec_activity *r,
 		f->filtered++;
 	else
 		write_activity(f, &a);
+}
+
+/* --- before its window --- */
+
+void process_keep_ahead(struct process *p, const struct rec *r, uint64_t seen)
+{
+	if (!p->ahead.len)
+		p->seen_before = seen;
+	if (p->ahead.len + r->size <= MAX_AHEAD_BYTES)
+		buf_add(&p->ahead, r, r->size);
+	else
+		p->too_many_ahead++;
+}
+
+void process_replay_ahead(struct process *p, bool goes_on)
+{
+	struct open_window *f = p->windows;
+
+	for (size_t at = 0; goes_on && at < p->ahead.len;) {
+		const struct rec *r = (const struct rec *)(p->ahead.data + at);
+		open_window_add(f, (const struct rec_activity *)r, NULL);
+		at += r->size;
+	}
+	if (goes_on)
+		f->w.lost += p->too_many_ahead;
+	buf_release(&p->ahead);
+	p->ahead = (struct buf){0};
+	p->too_many_ahead = 0;
 }

@@ -63,6 +63,7 @@ struct process {
 	void *reader_arg;
 	struct buf ahead; /* records REC_ACTIVITY: a window that goes on here has not come yet */
 	uint64_t too_many_ahead; /* for which there was no room */
+	uint64_t seen_before; /* activities of all processes, when the first of these came */
 	struct attribution *attribution; /* NULL: no window wants it */
 	struct buf held; /* records REC_ACTIVITY whose launches have not been reported yet */
 };
@@ -82,6 +83,14 @@ static inline uint64_t wall_of(uint64_t mono_ns, int64_t wall_minus_mono_ns)
 void process_open_window(struct process *p, const struct window *w);
 void process_change_window(struct process *p, struct open_window *f);
 void process_close_window(struct process *p, struct open_window *f, bool killed);
+
+/*
+ * A process that moves to this session reports activities before it reports what they are for. What
+ * comes behind the end of a window and before the next order is nobody's. `seen`: how many of all
+ * processes came before.
+ */
+void process_keep_ahead(struct process *p, const struct rec *r, uint64_t seen);
+void process_replay_ahead(struct process *p, bool goes_on);
 
 /* owner: NULL: nobody, or it is not known. */
 void open_window_add(struct open_window *f, const struct rec_activity *r,

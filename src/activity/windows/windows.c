@@ -22,7 +22,6 @@
 #include <string.h>
 
 #define MAX_PLACES_BYTES (16u << 20)
-#define MAX_AHEAD_BYTES (4u << 20)
 #define MAX_REQUEST_BYTES (REQUEST_MAX_BYTES + 2048u) /* what the guest adds included */
 #define FLUSH_NS 20000000ull
 
@@ -284,34 +283,6 @@ static void add_groups(struct process *p, const char *text, size_t len)
 		buf_add(&p->groups, text, len);
 }
 
-/*
- * A process that moves to this session reports activities before it reports what they are for. What
- * comes behind the end of a window and before the next order is nobody's.
- */
-static void keep_ahead(struct process *p, const struct rec *r)
-{
-	if (p->ahead.len + r->size <= MAX_AHEAD_BYTES)
-		buf_add(&p->ahead, r, r->size);
-	else
-		p->too_many_ahead++;
-}
-
-static void replay_ahead(struct process *p, bool goes_on)
-{
-	struct open_window *f = p->windows;
-
-	for (size_t at = 0; goes_on && at < p->ahead.len;) {
-		const struct rec *r = (const struct rec *)(p->ahead.data + at);
-		open_window_add(f, (const struct rec_activity *)r, NULL);
-		at += r->size;
-	}
-	if (goes_on)
-		f->w.lost += p->too_many_ahead;
-	buf_release(&p->ahead);
-	p->ahead = (struct buf){0};
-	p->too_many_ahead = 0;
-}
-
 /* The process says what its environment says; its process group counts more, and may be all that
  * there is. */
 static int32_t rank_of(const struct process *p, int32_t said)
@@ -339,20 +310,19 @@ static void start_window(struct activities *a, struct process *p, const struct r
 		.wall_minus_mono_ns = a->wall_minus_mono_ns,
 		.names = &p->names,
 		.seen = &a->seen,
-		.written = a->seen,
+		.written = r->value && p->ahead.len ? p->seen_before : a->seen,
 	};
 
 	if (old)
 		process_close_window(p, old, true);
 	if (!p->request_too_long && p->nwindows < MAX_WINDOWS) {
 		process_open_window(p, &w);
-		replay_ahead(p, r->value != 0);
+		process_replay_ahead(p, r->value != 0);
 		return;
 	}
 	if (!p->refused++)
 		log_err("process %u: a window is not opened: its request has more than %u bytes, "
-			"or "
-			"%u are open",
+			"or %u are open",
 			p->pid, MAX_REQUEST_BYTES, MAX_WINDOWS);
 }
 
@@ -487,12 +457,10 @@ static void on_record(void *arg, uint32_t proc, uint32_t tid, const struct rec *
 	if (!p)
 		return;
 	if (r->type == REC_ACTIVITY) {
-		if (p->windows) {
+		if (p->windows)
 			on_activity(a, p, (const struct rec_activity *)r);
-		} else {
-			keep_ahead(p, r);
-			a->seen++;
-		}
+		else
+			process_keep_ahead(p, r, a->seen++);
 		return;
 	}
 	if (r->type == REC_WORK || r->type == REC_LAUNCH) {
@@ -578,14 +546,17 @@ void activities_tick(struct activities *a, uint64_t now_ns)
 	senders_tick(a->senders, now_ns);
 }
 
+/* What waits for its window is in no file: it is lost with the recorder. */
 uint64_t activities_written(const struct activities *a)
 {
 	uint64_t least = a->seen;
 
-	for (const struct process *p = a->first; p; p = p->next)
+	for (const struct process *p = a->first; p; p = p->next) {
+		least = p->ahead.len && p->seen_before < least ? p->seen_before : least;
 		for (const struct open_window *f = p->windows; f; f = f->next)
 			if (!f->failed && f->w.written < least)
 				least = f->w.written;
+	}
 	return least;
 }
 

@@ -321,6 +321,31 @@ TEST(activity_windows, jsonl)
 	stage_close(&s);
 }
 
+/* A process that goes on in this session: if the recorder ends before they are in a file they count as lost. */
+TEST(activity_windows, what_comes_before_its_window_is_not_written_yet)
+{
+	struct stage s;
+	char lines[16][512], more[600];
+	const char *dir = tmpfile_path("out");
+
+	stage_open(&s);
+	for (unsigned i = 0; i < 3; i++)
+		kernel(&s, 200, 10, 0);
+	activities_tick(s.a, 1000000000);
+	CHECK_INT(activities_written(s.a), 0);
+	snprintf(more, sizeof(more), "NPU_MONITOR_LOG_FILE=%.500s\nNPU_MONITOR_EXPORT_TYPE=Jsonl\n",
+		 dir);
+	const char *text = stage_order(&s, "Kernel", more);
+	TEXT_RECORD(&s.recs, REC_MONITOR, rec_monitor, 300, text, strlen(text),
+		    .kind = MONITOR_START, .window = 1, .rank = 3, .value = 100);
+	stage_tell(&s);
+	CHECK_INT(activities_written(s.a), 0);
+	activities_tick(s.a, 2000000000);
+	CHECK_INT(activities_written(s.a), 3);
+	CHECK_INT(read_lines(dir, lines, 16), 3);
+	stage_close(&s);
+}
+
 TEST(activity_windows, groups_in_pieces)
 {
 	struct stage s;
