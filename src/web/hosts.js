@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
- * Ranks of several hosts: this daemon has a program ask the others as the user who looks, with that user's
+ * Ranks of several hosts, and orders for them: this daemon has a program ask the others as the user who looks, with that user's
  * certificate. What they say is somebody else's: it is only ever set as text.
  */
 "use strict";
@@ -72,6 +72,73 @@ async function followHosts() {
 		showHosts(r);
 }
 
+/* --- orders for them: each host decides what this user may ask of its processes --- */
+
+const onHosts = () => hostsAsked !== null && $("where").value === "hosts";
+
+function showWhere() {
+	$("where-line").hidden = !hostsAsked;
+	$("snapshot-form").hidden = onHosts();
+	showTarget();
+}
+$("where").addEventListener("change", showWhere);
+
+/* As the options of ctl, see orderHosts in docs/json.md. */
+function traceOrder(f, npu) {
+	const order = {order: npu ? "nputrace" : "gputrace", path: npu || f.path.endsWith(".json") ? f.path : f.path + ".json",
+		level: f.level, with_stack: f.stack, record_shapes: f.shapes, profile_memory: f.memory};
+	if (f.by === "ms")
+		order.duration_ms = Number(f.ms);
+	else
+		order.iterations = Number(f.steps);
+	if (npu)
+		order.start_step = f.by === "ms" ? -1 : Number(f.first);
+	return order;
+}
+function monitorOrder() {
+	return {order: "monitor", interval_s: Number($("m-interval").value) || 60,
+		duration_s: Number($("m-duration").value) || 0, kinds: kindsChosen()};
+}
+
+/* What a host has done, a line each. */
+function orderLines(h) {
+	const pieces = [h.error || h.state, h.note].filter((t) => t).join(": ");
+	return [h.host + ": " + pieces, ...(h.wait || []).map((w) => h.host + ", process " + w.pid + ": " +
+		(w.state === "done" && w.path ? w.path : w.state + (w.why ? ": " + w.why : "")))];
+}
+
+function showOrder(r) {
+	const list = r.hosts || [], good = list.filter((h) => h.state === "triggered");
+	const n = good.reduce((sum, h) => sum + (h.triggered ?? 0), 0), bad = list.flatMap((h) => h.wait || []).some((w) => w.state !== "done");
+	if (!list.length)
+		showResult("bad", (r.status || r.why || "The hosts did not answer.").replace(/^failed: /, ""));
+	else
+		showResult(!good.length ? "bad" : bad || good.length < list.length ? "warn" : "good", good.length + " of " + list.length +
+			(list.length === 1 ? " host has" : " hosts have") + " carried it out, in " + n + (n === 1 ? " process." : " processes."),
+			list.flatMap(orderLines).slice(0, HOSTS_SHOWN));
+}
+
+async function orderHosts(form, order) {
+	const buttons = form.querySelectorAll("button");
+	buttons.forEach((b) => b.disabled = true);
+	showResult("", "The hosts are asked, and waited for … ");
+	$("result").append(make("progress", {ariaLabel: "the hosts are waited for"}));
+	try {
+		let r = await api("orderHosts", {...hostsAsked, ...order});
+		const number = r.order;
+		for (let i = 0; number && i < 300; i++) {
+			r = await api("getOrder?order=" + number);
+			if (r.state !== "running")
+				break;
+			await sleep(500);
+		}
+		showOrder(r);
+	} catch (e) {
+		showResult("bad", "The daemon refused: " + e.message);
+	}
+	buttons.forEach((b) => b.disabled = false);
+}
+
 /* What was typed last time; a browser may keep nothing. */
 const HOSTS_KEY = "sonde hosts";
 try {
@@ -91,12 +158,14 @@ $("hosts-form").addEventListener("submit", (e) => {
 		/* as above */
 	}
 	$("hosts-stop").hidden = false;
+	showWhere();
 	showHosts({});
 	followHosts();
 });
 $("hosts-stop").addEventListener("click", () => {
 	hostsAsked = null;
 	$("hosts-stop").hidden = true;
+	showWhere();
 	$("hosts-words").replaceChildren();
 	$("hosts-table").hidden = true;
 });

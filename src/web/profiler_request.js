@@ -32,11 +32,12 @@ function gpuTrace(f) {
 		"PROFILE_WITH_MODULES=false"].join("\n");
 }
 
+const kindsChosen = () => [...document.querySelectorAll("#m-kinds input:checked")].map((b) => b.value).join(",") || "Marker";
+
 function npuMonitor(start) {
-	const kinds = [...document.querySelectorAll("#m-kinds input:checked")].map((b) => b.value);
 	return ["NPU_MONITOR_START=" + start, "NPU_MONITOR_STOP=" + !start,
 		"REPORT_INTERVAL_S=" + ($("m-interval").value || 60), "DURATION=" + ($("m-duration").value || 0),
-		"MSPTI_ACTIVITY_KIND=" + (kinds.join(",") || "Marker"), "NPU_MONITOR_LOG_FILE=",
+		"MSPTI_ACTIVITY_KIND=" + kindsChosen(), "NPU_MONITOR_LOG_FILE=",
 		"NPU_MONITOR_EXPORT_TYPE=DB", "JSONL_ROTATE_LOG_LINES=", "JSONL_ROTATE_LOG_FILES=",
 		"NPU_MONITOR_FILTER="].join("\n");
 }
@@ -220,15 +221,26 @@ $("trace-form").addEventListener("submit", (e) => {
 		showResult("bad", "The path must be absolute, without '=' or '#'.");
 		return;
 	}
+	if (onHosts()) {
+		orderHosts(e.target, traceOrder(f, npu));
+		return;
+	}
 	carryOut(e.target, npu ? npuTrace(f) : gpuTrace(f), npu ? "npu" : "kineto",
 		"% will be traced; results go to " + f.path + ".");
 });
 $("monitor-form").addEventListener("submit", (e) => {
 	e.preventDefault();
-	carryOut(e.target, npuMonitor(true), "npu", "The monitor starts in %.");
+	if (onHosts())
+		orderHosts(e.target, monitorOrder());
+	else
+		carryOut(e.target, npuMonitor(true), "npu", "The monitor starts in %.");
 });
-$("m-stop").addEventListener("click", () =>
-	carryOut($("monitor-form"), npuMonitor(false), "npu", "The monitor stops in %."));
+$("m-stop").addEventListener("click", () => {
+	if (onHosts())
+		orderHosts($("monitor-form"), {order: "monitor-stop"});
+	else
+		carryOut($("monitor-form"), npuMonitor(false), "npu", "The monitor stops in %.");
+});
 
 /* Fields that make sense for what is chosen. */
 function showFields() {

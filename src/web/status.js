@@ -299,7 +299,7 @@ function showTarget() {
 	const n = selected.size;
 	$("all").checked = n > 0 && n === shown.length;
 	$("all").indeterminate = n > 0 && n < shown.length;
-	$("target").textContent = n === 0 ? "For every process: select some above to ask only them." :
+	$("target").textContent = onHosts() ? "For every process that you may ask on the hosts above." : n === 0 ? "For every process: select some above to ask only them." :
 		n === 1 ? "For the selected process." : "For the " + n + " selected processes.";
 }
 

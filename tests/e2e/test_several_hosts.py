@@ -132,6 +132,44 @@ def test_a_daemon_without_root_asks_for_its_own_user_alone(users, far, certs):
             s["Uid"].split()[0] == str(users.bob.uid) for s in helpers())  # fmt: skip
 
 
+def ordered(node, user, hosts, certs_dir, **order):
+    """What the hosts have made of an order, as soon as it is known."""
+    ask = {"fn": "orderHosts", "hosts": hosts, "certs_dir": str(certs_dir), **order}
+    r = user.do(lambda: node.call(ask))
+    if "order" not in r:
+        return r
+    state = lambda: user.do(lambda: node.call({"fn": "getOrder", "order": r["order"]}))
+    wait_until(lambda: state()["state"] != "running", every=0.2)
+    return {**state(), "order": r["order"]}
+
+
+def test_orders_for_other_hosts_have_the_rights_of_who_gives_them(users, node, far, certs):
+    alice, watch = hand_out(users.alice, certs, "alice"), hand_out(users.alice, certs, "watch")
+    host, monitor = f"localhost:{far.port}", {"order": "monitor", "interval_s": 5, "kinds": "Kernel"}
+    got = ordered(node, users.alice, host, alice, **monitor)
+    (one,) = got["hosts"]
+    assert one["state"] == "triggered" and one["triggered"] == 1, got  # of the two jobs there, her own
+    # nobody else reads the answer, and a viewer there changes nothing
+    said = users.bob.do(lambda: node.call({"fn": "getOrder", "order": got["order"]}))
+    assert said["status"].startswith("failed: no such order")
+    (one,) = ordered(node, users.alice, host, watch, **monitor)["hosts"]
+    assert one["state"] != "triggered" and "viewer" in one["error"], one
+    (one,) = ordered(node, users.alice, "localhost:1", alice, order="monitor-stop")["hosts"]
+    assert not one["ok"] and one["error"]
+    for wrong, why in [
+        ({"order": "rm"}, "the order is"),
+        ({"order": "nputrace", "path": "x"}, "absolute"),
+        ({"order": "nputrace", "path": "/tmp/x\nPROFILE=1"}, "absolute"),
+        ({"order": "monitor", "kinds": "x" * 300}, "too many"),
+    ]:
+        assert why in ordered(node, users.alice, host, alice, **wrong)["status"], wrong
+    said = ordered(node, users.alice, host, alice, order="monitor", kinds="--help")
+    assert not said.get("hosts") or said["hosts"][0]["state"] != "triggered"
+    ask = {"fn": "orderHosts", "hosts": "localhost", "order": "monitor-stop"}
+    assert "not known which user of this machine" in as_named(far, certs, "alice", ask)["status"]
+    assert "a viewer reads" in as_named(far, certs, "watch", ask)["status"]
+
+
 EVIL = "<img src=x onerror=document.title='evil'>"
 
 
@@ -159,12 +197,26 @@ def test_the_page_of_several_hosts(build, tmp_path, certs):
         b.until("document.getElementById('hosts-words').innerText.includes('in step')")
         words = b.js("document.getElementById('hosts-words').innerText")
         assert "localhost:1 does not answer: " in words and "2 of 3 hosts answer, with 2 processes" in words
+        # a trace of both, from the form that asks this node otherwise
+        assert b.js("document.getElementById('where-line').hidden") is False
+        b.js("(() => { const w = document.getElementById('where'); w.value = 'hosts'; w.dispatchEvent(new Event('change')); })()")
+        assert "hosts above" in b.js("document.getElementById('target').textContent")
+        assert b.js("document.getElementById('snapshot-form').hidden")
+        b.js(f"document.getElementById('t-path').value = {json.dumps(str(tmp_path / 'both'))}; 1")
+        click(b, "#trace-form button")
+        b.until("document.getElementById('result').innerText.includes('carried it out')", 100)
+        words = b.js("document.getElementById('result').innerText")
+        assert "2 of 3 hosts have carried it out, in 2 processes." in words, words
+        assert words.count(f"{tmp_path / 'both'}/") == 2 and "localhost:1: " in words, words
         # a name of anybody is text
         b.js(f"showHosts({{hosts: [{{host: {json.dumps(EVIL)}, ok: true, total: 1, ranks: [{{pid: 1, rank: 5,"
              f" device: 0, state: {json.dumps(EVIL)}, current_step: 3, step_age_s: 99, busy: 0.5, kernels: 0.4,"
              f" communication: 0.1, copies: null, step_ns: 1e8, slowest: true}}]}}]}})")  # fmt: skip
         words = b.js("document.getElementById('hosts-words').innerText")
         assert f"rank 5 on {EVIL} is the slowest" in words and "1 of 1 has ended no step for long" in words
+        b.js(f"(() => {{ const e = {json.dumps(EVIL)}; showOrder({{hosts: [{{host: e, ok: true, error: null, state: 'triggered',"
+             " triggered: 1, note: e, wait: [{pid: 1, state: 'done', path: e}, {pid: 2, state: 'failed', why: e}]}]}); })()")  # fmt: skip
+        assert b.js("document.getElementById('result').innerText").count(EVIL) == 5
         look(b, 390)
         assert b.js("document.documentElement.scrollWidth <= innerWidth") and axe.serious(b) == []
         click(b, "#hosts-stop")

@@ -25,8 +25,10 @@ static const char *text_of(const json_t *request, const char *key)
 }
 
 /* Words that are no names of hosts are refused by the program; these are not even passed on. */
-static const char *find_fault(const struct access_grant *who, const char *hosts, const char *certs)
+const char *inspect_hosts_fault(const struct access_grant *who, const json_t *request)
 {
+	const char *hosts = text_of(request, "hosts"), *certs = text_of(request, "certs_dir");
+
 	if (who->self == (uid_t)-1)
 		return "other hosts are called with your rights, but it is not known which user of "
 		       "this machine you are: open the page on the node, or through ssh -L";
@@ -37,33 +39,43 @@ static const char *find_fault(const struct access_grant *who, const char *hosts,
 	return NULL;
 }
 
+void inspect_hosts_words(const json_t *request, struct hosts_words *out)
+{
+	const char *certs = text_of(request, "certs_dir");
+	json_int_t port = json_integer_value(json_object_get(request, "port"));
+
+	if (port <= 0 || port > 65535)
+		port = RPC_PORT;
+	out->list[0] = xasprintf("--hostname=%s", text_of(request, "hosts"));
+	out->list[1] = xasprintf("--port=%d", (int)port);
+	out->list[2] = *certs ? xasprintf("--certs-dir=%s", certs) : NULL;
+}
+
 json_t *inspect_hosts(struct inspect *i, const struct access_grant *who, const json_t *request)
 {
-	const char *hosts = text_of(request, "hosts"), *certs = text_of(request, "certs_dir");
-	json_int_t port = json_integer_value(json_object_get(request, "port"));
-	const char *fault = find_fault(who, hosts, certs);
+	const char *fault = inspect_hosts_fault(who, request);
 	json_t *not_here = inspect_not_here(i);
+	struct hosts_words w;
 	struct err err = {0};
 	struct run *r;
 
 	if (not_here || fault)
 		return not_here ? not_here : inspect_refuse(fault);
-	if (port <= 0 || port > 65535)
-		port = RPC_PORT;
-	char *of = xasprintf("--hostname=%s", hosts);
-	char *with = *certs ? xasprintf("--certs-dir=%s", certs) : NULL;
-	char *at = xasprintf("--port=%d", (int)port);
-	char *about = xasprintf("%s\n%s\n%s", of, with ? with : "", at);
+	inspect_hosts_words(request, &w);
+	char *about = xasprintf("%s\n%s\n%s", w.list[0], w.list[1], w.list[2] ? w.list[2] : "");
 	for (r = i->runs; r; r = r->next)
 		if (r->kind == INSPECT_HOSTS && r->uid == who->self && !strcmp(r->about, about) &&
 		    (r->fd >= 0 || !inspect_may_try_again(r)))
 			break;
-	struct inspect_start s = {
-		{"ctl", "watch", "--json", "--ranks", "--interval=2", at, of, with}, 0, who->self};
+	struct inspect_start s = {.words = {"ctl", "watch", "--json", "--ranks", "--interval=2",
+					    w.list[0], w.list[1], w.list[2]},
+				  .uid = who->self};
 	struct run like = {.kind = INSPECT_HOSTS, .uid = who->self, .about = about};
 	if (!r)
 		r = inspect_run(i, &like, &s, &err);
-	free(of), free(with), free(at), free(about);
+	for (size_t k = 0; k < HOSTS_WORDS; k++)
+		free(w.list[k]);
+	free(about);
 	if (!r)
 		return inspect_refuse(err.text);
 	r->asked_ns = clock_mono_ns();

@@ -37,7 +37,7 @@
 #define IDLE_NS 15000000000ull /* a memory that nobody has asked for so long is not followed */
 #define RETRY_NS 10000000000ull
 #define KEEP_NS 300000000000ull /* an answer */
-#define SNAP_NS 120000000000ull /* that a snapshot may take */
+#define SNAP_NS 120000000000ull /* that a snapshot may take, or an order */
 #define MAX_PIDS 64
 #define NOT_HERE                                                                                   \
 	"failed: the daemon runs with --user and starts no programs: ask with 'sonde mem live', "  \
@@ -54,6 +54,7 @@ static const struct kind {
 	[INSPECT_SNAPSHOT] = {false, TEXT_MAX, SNAP_NS, KEEP_NS},
 	[INSPECT_REPORT] = {false, PAGE_MAX, PAGE_NS, 2 * KEEP_NS},
 	[INSPECT_HOSTS] = {true, TEXT_MAX, UINT64_MAX, IDLE_NS},
+	[INSPECT_ORDER] = {false, TEXT_MAX, SNAP_NS, KEEP_NS},
 };
 
 /* --- its end --- */
@@ -96,10 +97,13 @@ static void free_run(struct run *r)
 
 /* --- what it prints --- */
 
-/* An object, or of hosts a list, as our program makes it, whoever has made it up. */
+/* An object, or of hosts a list, as our program makes it, whoever has made it up. Words on the standard
+ * error may follow. */
 static json_t *read_answer(const char *text, size_t len)
 {
-	json_t *o = json_depth(text, len) > RPC_DEPTH_MAX ? NULL : json_loadb(text, len, 0, NULL);
+	json_t *o = json_depth(text, len) > RPC_DEPTH_MAX
+			    ? NULL
+			    : json_loadb(text, len, JSON_DISABLE_EOF_CHECK, NULL);
 
 	if (o && !json_is_object(o) && !json_is_array(o)) {
 		json_decref(o);
@@ -112,9 +116,9 @@ static json_t *read_answer(const char *text, size_t len)
 static void take_answer(struct run *r, const char *text, size_t len)
 {
 	char begin[] = {'\n',
-			r->kind == INSPECT_HOSTS    ? '['
-			: r->kind == INSPECT_REPORT ? '<'
-						    : '{',
+			r->kind == INSPECT_HOSTS || r->kind == INSPECT_ORDER ? '['
+			: r->kind == INSPECT_REPORT			     ? '<'
+									     : '{',
 			0};
 	const char *object = len && *text != begin[1] ? memmem(text, len, begin, 2) : NULL;
 	struct buf words = {0};
@@ -404,9 +408,9 @@ json_t *inspect_memory(struct inspect *i, const struct access_grant *who, const 
 			break;
 	snprintf(pid, sizeof(pid), "%d", (int)o.host_pid);
 	struct inspect_start s = {
-		{"mem", "live", "--json", "--interval=2", "--top=30", "--by", by, pid},
-		o.host_pid,
-		o.uid};
+		.words = {"mem", "live", "--json", "--interval=2", "--top=30", "--by", by, pid},
+		.process = o.host_pid,
+		.uid = o.uid};
 	struct run like = {.kind = INSPECT_MEMORY, .uid = o.uid, .process = o.host_pid, .by = by};
 	like.commands = o.command_line;
 	if (!r)
@@ -451,7 +455,9 @@ json_t *inspect_take_snapshot(struct inspect *i, const struct access_grant *who,
 		reply = inspect_refuse("name registered processes of one user, 64 at most");
 	} else {
 		struct inspect_start s = {
-			{"snap", "--json", "--top=12", "-p", buf_str(&pids)}, o.host_pid, o.uid};
+			.words = {"snap", "--json", "--top=12", "-p", buf_str(&pids)},
+			.process = o.host_pid,
+			.uid = o.uid};
 		struct run like = {.kind = INSPECT_SNAPSHOT, .uid = o.uid, .process = o.host_pid};
 
 		like.commands = o.command_line;

@@ -7,6 +7,7 @@
  *	takeSnapshot	sonde snap --json -p PIDS	once; getSnapshot has its answer
  *	makeReport	sonde report -o - PATHS		once; getReport says when it is there
  *	getHosts	sonde ctl watch --ranks --json	goes on while somebody asks
+ *	orderHosts	sonde ctl nputrace --json …	once; getOrder has its answer
  *
  * What comes back is text that this user may have made up: its size and depth are bounded, and it is
  * only passed on. With --user the daemon starts no programs, and without root it can answer for its
@@ -43,5 +44,9 @@ struct evbuffer *inspect_report_page(struct inspect *i, const struct access_gran
 				     uint64_t number);
 /* Other hosts, asked as the user who asks here and with the certificate that they name. */
 json_t *inspect_hosts(struct inspect *i, const struct access_grant *who, const json_t *request);
+/* A trace or the monitor on other hosts, in the same way. */
+json_t *inspect_order_hosts(struct inspect *i, const struct access_grant *who,
+			    const json_t *request);
+json_t *inspect_get_order(struct inspect *i, const struct access_grant *who, const json_t *request);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /*
  * One run of our own program as another user: start.c starts it, inspect.c listens to it and has the
- * questions about processes, reports.c and hosts.c have the others.
+ * questions about processes, reports.c, hosts.c and order.c have the others.
  */
 #ifndef SONDE_DAEMON_INSPECT_INSPECT_IMPL_H
 #define SONDE_DAEMON_INSPECT_INSPECT_IMPL_H
@@ -15,14 +15,16 @@
 
 #include "base/containers/buf.h"
 #include "base/err.h"
+#include "daemon/access.h"
 #include "daemon/daemon.h"
 
-#define INSPECT_WORDS 16 /* of a command line, and NULL */
+#define INSPECT_WORDS 24 /* of a command line, and NULL */
 
 struct inspect_start {
 	const char *words[INSPECT_WORDS]; /* behind "sonde"; ended by NULL */
 	pid_t process; /* whose user it runs as; 0: that of who asks … */
 	uid_t uid; /* … which has to be this one */
+	uint32_t file_bytes; /* that a file may have which it writes; most write none */
 };
 
 /*
@@ -32,7 +34,13 @@ struct inspect_start {
  */
 int inspect_start(const struct inspect_start *s, pid_t *out_pid, int *out_fd, struct err *err);
 
-enum inspect_kind { INSPECT_MEMORY, INSPECT_SNAPSHOT, INSPECT_REPORT, INSPECT_HOSTS };
+enum inspect_kind {
+	INSPECT_MEMORY,
+	INSPECT_SNAPSHOT,
+	INSPECT_REPORT,
+	INSPECT_HOSTS,
+	INSPECT_ORDER
+};
 
 struct run {
 	struct inspect *owner;
@@ -74,6 +82,13 @@ json_t *inspect_answer(const struct run *r); /* the last one that is whole; null
 json_t *inspect_refuse(const char *why);
 /* An answer in words where the daemon starts no programs; NULL: it does. */
 json_t *inspect_not_here(const struct inspect *i);
+/* hosts.c: why the hosts that a request names cannot be called for who asks; NULL: they can. */
+const char *inspect_hosts_fault(const struct access_grant *who, const json_t *request);
+#define HOSTS_WORDS 3
+struct hosts_words {
+	char *list[HOSTS_WORDS]; /* owned by the caller; the last may be NULL */
+};
+void inspect_hosts_words(const json_t *request, struct hosts_words *out);
 /* It has failed, but not just now. */
 bool inspect_may_try_again(const struct run *r);
 

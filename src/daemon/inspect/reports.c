@@ -96,7 +96,7 @@ static void make_place(struct inspect *i, uid_t uid)
 json_t *inspect_make_report(struct inspect *i, const struct access_grant *who,
 			    const json_t *request)
 {
-	struct inspect_start s = {{"report", "-o", "-"}, 0, 0};
+	struct inspect_start s = {.words = {"report", "-o", "-"}};
 	struct traced t = {0};
 	struct err err = {0};
 	json_t *not_here = inspect_not_here(i);

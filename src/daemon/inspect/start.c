@@ -119,7 +119,7 @@ run_as(const struct inspect_start *s, gid_t gid, const int fds[2], pid_t parent)
 	limit_resource(RLIMIT_AS, MEMORY_BYTES);
 	limit_resource(RLIMIT_NOFILE, FILES);
 	limit_resource(RLIMIT_CORE, 0);
-	limit_resource(RLIMIT_FSIZE, 0);
+	limit_resource(RLIMIT_FSIZE, s->file_bytes);
 	die_first();
 	(void)setpriority(PRIO_PROCESS, 0, NICE);
 	(void)setsid();

@@ -175,6 +175,16 @@ static json_t *get_hosts(struct daemon *d, const struct access_grant *who, const
 	return inspect_hosts(d->inspect, who, request);
 }
 
+static json_t *order_hosts(struct daemon *d, const struct access_grant *who, const json_t *request)
+{
+	return inspect_order_hosts(d->inspect, who, request);
+}
+
+static json_t *get_order(struct daemon *d, const struct access_grant *who, const json_t *request)
+{
+	return inspect_get_order(d->inspect, who, request);
+}
+
 enum effect {
 	READS,
 	CHANGES, /* what the caller's processes do */
@@ -208,6 +218,8 @@ static const struct function {
 	{"makeReport", CHANGES, NULL, make_report},
 	{"getReport", READS, NULL, get_report},
 	{"getHosts", CHANGES, NULL, get_hosts},
+	{"orderHosts", CHANGES, NULL, order_hosts},
+	{"getOrder", READS, NULL, get_order},
 	{"getDaemon", READS, NULL, get_daemon},
 	{"getTime", READS, NULL, get_time},
 };
