@@ -39,6 +39,8 @@ static void on_row(void *arg, uint32_t proc, const struct row *row)
 	touch(row->name, row->name_len);
 	touch(row->c_stack, row->c_stack_len);
 	touch(row->py_stack, row->py_stack_len);
+	for (uint32_t i = 0; i < row->nparts; i++)
+		touch(row->parts[i].layer, strlen(row->parts[i].layer));
 	for (unsigned i = 0; i < row->nattrs; i++) {
 		BUG_ON(row->attrs[i].key >= ATTR_KEY_END);
 		if (row->attrs[i].kind == ATTR_TEXT)

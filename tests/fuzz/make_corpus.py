@@ -98,6 +98,14 @@ def snapshot(ns, text, device=0, total=8192, free=64):
     return record(SNAPSHOT, ns, body, text)
 
 
+def mapping(ns, op, addr, size, kind=4):
+    return record(22, ns, struct.pack("<QQBBHI", addr, size, op, kind, 0, 0))
+
+
+def layer(ns, kind, number, addr=0, size=0):
+    return record(27, ns, struct.pack("<QQQB7x", number, addr, size, kind))
+
+
 def call(ns, kind, name=0, place=0):
     return record(CALL, ns, struct.pack("<QIB3x", name, place, kind))
 
@@ -249,6 +257,27 @@ def cursor(proc, ring, offset, seq):
 
 def count(proc, records, in_batch, lost=0):
     return struct.pack("<IIIIQQQQQ", 4, 56, proc, 0, records, in_batch, lost, 0, 0)
+
+
+# Modules with tensors in the same block, of which parts go.
+SHARED = [
+    name(1, 1, b"N:a.0:A"),
+    name(1, 2, b"N:a.1:A"),
+    mapping(2, 0, 0x10000, 0x4000),
+    layer(3, 2, 1, 0x10000, 256),
+    layer(4, 2, 2, 0x13000, 512),
+    layer(5, 2, 1, 0x11F00, 512),
+    mapping(6, 1, 0x12000, 0x1000),
+    alloc(7, 0x1000, 4096, PTA),
+    layer(8, 0, 1),
+    layer(8, 2, 1, 0x1000, 64),
+    layer(9, 2, 2, 0x1400, 64),
+    layer(9, 2, 1, 0x13F0, 64),
+    layer(9, 5, 2, 0x1800, 64),
+    layer(9, 1, 1),
+    free(10, 0x1000, PTA),
+    mapping(11, 1, 0x10000, 0x4000),
+]
 
 
 def frame(kind, payload):
@@ -586,6 +615,7 @@ SEEDS = {
         + frame(3, run(0, 7, ASKED) + run(1, 7, EVERY[1:5] + ASKED[2:]))
         + frame(4, proc_end(1))
         + frame(5, b""),
+        "shared": frame(1, b'{"collectCpu":true,"analysisType":2,"dumpEventType":15}') + frame(3, run(0, 7, SHARED)),
         "calls": frame(3, run(0, 7, CALLS[:9]) + run(0, 9, CALLS[5:12]))
         + frame(3, run(0, 7, CALLS[9:] + CALLS[3:10]))
         + frame(4, proc_end(0)),

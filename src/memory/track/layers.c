@@ -400,6 +400,25 @@ static void restore_tensor(struct proc *p, const struct rec_layer *r)
 		(void)add_tensor(p, b, &new);
 }
 
+void layers_split_block(struct proc *p, struct block *b, const struct block *of)
+{
+	const struct tensors *t = of->is_shared ? of->tensors : NULL;
+
+	if (!t)
+		return;
+	b->is_shared = false;
+	b->tensor_addr = 0;
+	b->tensor_bytes = 0;
+	for (size_t i = 0; i < t->n; i++) {
+		uint64_t into = t->list[i].addr - b->addr;
+
+		if (into < b->size_bytes && t->list[i].bytes <= b->size_bytes - into)
+			(void)add_tensor(p, b, &t->list[i]);
+	}
+	if (b->is_shared)
+		b->tensor_bytes = b->tensors->bytes;
+}
+
 void layers_write_block(const struct block *b, struct checkpoint_writing *w)
 {
 	for (size_t i = 0; b->is_shared && i < b->tensors->n; i++) {

@@ -72,6 +72,7 @@ static void put_mapping(struct proc *p, const struct block *like, uint64_t addr,
 	b->step = (uint32_t)p->step;
 	b->written = b->hidden = b->labelled_late = b->shadow = false;
 	b->labels = labels_share(like->labels);
+	layers_split_block(p, b, like);
 	omap_put(&p->maps[MAP_MAPPINGS], addr, b);
 	if (b->kind == ALLOC_RESERVED)
 		omap_put(&p->reserved, addr, b);

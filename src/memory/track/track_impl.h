@@ -377,6 +377,8 @@ bool layers_is_temporary(const struct proc *p, const struct block *b, uint64_t f
 /* What it adds to the row is there until the next call. */
 void layers_put_row(const struct proc *p, struct row *row, const struct block *b);
 void layers_block_gone(struct track *t, struct block *b);
+/* b, which is a copy of `of`, is a part of it by now: it has the tensors that lie in it. */
+void layers_split_block(struct proc *p, struct block *b, const struct block *of);
 void layers_write_block(const struct block *b, struct checkpoint_writing *w);
 void layers_thread_begins(struct proc *p, uint32_t tid);
 void layers_write(struct proc *p, struct checkpoint_writing *w);

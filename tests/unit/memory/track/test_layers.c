@@ -4,7 +4,7 @@
 
 #include "rowtext.h"
 
-#define CONFIG "{\"analysisType\":2,\"dumpEventType\":15}"
+#define CONFIG "{\"analysisType\":2,\"dumpEventType\":15,\"collectCpu\":true}"
 
 static struct buf r, got;
 
@@ -261,6 +261,24 @@ TEST(layers, tensors_that_share_a_block)
 	place(21, 1, 0x1000, 64);
 	add_free(&r, 22, 0x1000, POOL_PTA);
 	gives(7, "M2 -\nF2 N:a.0:A/64\n");
+	done();
+}
+
+/* Weights of a file that is mapped, of which parts are unmapped. */
+TEST(layers, each_part_of_a_mapping_has_its_own_tensors)
+{
+	begin();
+	RECORD(&r, REC_MAP, rec_map, 10, .op = MAP_ADD, .addr = 0x10000, .bytes = 0x4000,
+	       .kind = ALLOC_MAPPED);
+	place(11, 1, 0x10000, 256);
+	place(12, 2, 0x13000, 512);
+	place(13, 1, 0x11f00, 512); /* half of it goes */
+	RECORD(&r, REC_MAP, rec_map, 14, .op = MAP_DROP, .addr = 0x12000, .bytes = 0x1000);
+	place(15, 2, 0x10100, 128);
+	RECORD(&r, REC_MAP, rec_map, 16, .op = MAP_DROP, .addr = 0x10000, .bytes = 0x4000);
+	gives(7, "M1 -\nF1 N:a:/1280 +N:a.0:A/256 +N:a.0:A/512 +N:a.1:A/512\n"
+		 "M2 N:a:/256 +N:a.0:A/256\nM3 N:a:/512 +N:a.1:A/512\n"
+		 "F3 N:a:/512 +N:a.1:A/512\nF2 N:a:/384 +N:a.0:A/256 +N:a.1:A/128\n");
 	done();
 }
 
