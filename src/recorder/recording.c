@@ -88,7 +88,8 @@ static int writer_resume(struct recording_writer *w, const char *path, struct er
 	return ret;
 }
 
-static int open_writer(struct recording_writer **out, const char *path, int flags, struct err *err)
+static int open_writer(struct recording_writer **out, const char *path, int flags, mode_t mode,
+		       struct err *err)
 {
 	struct recording_head head = {.version = RECORDING_PLAIN, .rec_version = REC_VERSION};
 	struct recording_writer *w = xcalloc(1, sizeof(*w));
@@ -99,7 +100,7 @@ static int open_writer(struct recording_writer **out, const char *path, int flag
 	w->step = RESERVE_STEP;
 	w->tail = TAIL_BYTES;
 	w->pack = pack_new();
-	w->fd = fs_open(path, O_RDWR | O_CREAT | flags, 0600, err);
+	w->fd = fs_open(path, O_RDWR | O_CREAT | flags, mode, err);
 	int r = w->fd < 0 ? w->fd : 0;
 	if (r == 0 && fstat(w->fd, &st) < 0)
 		r = err_sys(err, -errno, "cannot stat '%s'", path);
@@ -122,17 +123,13 @@ static int open_writer(struct recording_writer **out, const char *path, int flag
 
 int recording_create(struct recording_writer **out, const char *path, struct err *err)
 {
-	return open_writer(out, path, 0, err);
+	return open_writer(out, path, 0, 0600, err);
 }
 
-int recording_create_new(struct recording_writer **out, const char *path, struct err *err)
+int recording_create_new(struct recording_writer **out, const char *path, mode_t mode,
+			 struct err *err)
 {
-	return open_writer(out, path, O_EXCL, err);
-}
-
-void recording_set_mode(struct recording_writer *w, unsigned mode)
-{
-	(void)fchmod(w->fd, mode);
+	return open_writer(out, path, O_EXCL, mode, err);
 }
 
 /* The payload as it goes into the file, behind room for its frame. Returns the stored size. */

@@ -9,6 +9,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 /* --- writing --- */
 
@@ -17,8 +18,8 @@ struct recording_writer;
 /* Creates the file, or opens one that exists and goes on behind its last whole frame. */
 int recording_create(struct recording_writer **out, const char *path, struct err *err);
 /* -EEXIST: there is a file of that name. */
-int recording_create_new(struct recording_writer **out, const char *path, struct err *err);
-void recording_set_mode(struct recording_writer *w, unsigned mode); /* else 0600 */
+int recording_create_new(struct recording_writer **out, const char *path, mode_t mode,
+			 struct err *err);
 
 /*
  * Appends one frame with a single write. On failure (full disk) the file is cut back to its last

@@ -9,11 +9,7 @@
 int record_writer_open(struct record_writer *w, const char *path, uint64_t lost, struct err *err)
 {
 	*w = (struct record_writer){.lost = lost, .err = err};
-	int r = recording_create_new(&w->to, path, err);
-
-	if (r == 0)
-		recording_set_mode(w->to, FILE_MODE);
-	return r;
+	return recording_create_new(&w->to, path, FILE_MODE, err);
 }
 
 void record_frame(struct record_writer *w, enum frame_type type, const void *payload, size_t bytes)

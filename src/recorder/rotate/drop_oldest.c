@@ -357,7 +357,7 @@ static int write_checkpoint(struct dropping *f, const struct drop_request *o, st
 static int write_new(struct dropping *f, const struct drop_request *o, uint64_t at, struct err *err)
 {
 	int from = fs_open(o->from, O_RDONLY, 0, err);
-	int r = from < 0 ? from : recording_create_new(&f->out, o->to, err);
+	int r = from < 0 ? from : recording_create_new(&f->out, o->to, 0600, err);
 
 	if (r == 0)
 		recording_expect(f->out, o->limit_bytes);

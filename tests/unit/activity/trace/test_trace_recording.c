@@ -7,6 +7,8 @@
 #include "wire/control_page.h"
 #include "wire/record_samples.h"
 
+#include <sys/stat.h>
+
 #define MS 1000000ull
 
 static struct stage st;
@@ -122,6 +124,28 @@ TEST(trace_recording, the_window_of_a_killed_process_has_no_end)
 	CHECK_INT(activity_recording_read(path, ACTIVITY_ALL_PROCESSES, &reader, &seen, NULL), 0);
 	CHECK(strstr(buf_str(&seen), "Kernel matmul 110-120\nend 0, lost 3\n"));
 	buf_release(&seen);
+}
+
+static unsigned mode_with(mode_t mask)
+{
+	mode_t was = umask(mask);
+	struct stat file;
+
+	begin("");
+	step(100, 5);
+	CHECK_INT(stat(finish(), &file), 0);
+	umask(was);
+	return file.st_mode & 07777;
+}
+
+TEST(trace_recording, a_group_may_read_it)
+{
+	CHECK_INT(mode_with(022), 0640);
+}
+
+TEST(trace_recording, whose_mask_leaves_nothing_to_others_is_obeyed)
+{
+	CHECK_INT(mode_with(077), 0600);
 }
 
 /* --- stacks --- */
