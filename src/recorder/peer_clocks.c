@@ -167,10 +167,13 @@ static void tick_clocks(void *state, uint64_t now_ns)
 static void measure_last(struct peer_clocks *p)
 {
 	const struct timespec moment = {0, 10000000};
+	bool begins = begin_to_measure(p);
 
-	for (unsigned i = 0; i < LAST_MS / 10 && !begin_to_measure(p); i++)
+	for (unsigned i = 0; i < LAST_MS / 10 && !begins; i++) {
 		nanosleep(&moment, NULL);
-	if (p->measured)
+		begins = begin_to_measure(p);
+	}
+	if (begins && p->measured)
 		measure_once(p, LAST_MS);
 }
 

@@ -81,7 +81,7 @@ static bool is_this_host(const char *name)
 }
 
 /* With whose clock that of each other host of the job is compared: the first node of a Slurm job, or
- * where the ranks meet. */
+ * where the ranks meet. Not without certificates: anybody there could answer in a daemon's place. */
 static void choose_peer(struct buf *out)
 {
 	const char *list = getenv("SLURM_JOB_NODELIST"), *nodes = getenv("SLURM_NNODES");
@@ -97,19 +97,20 @@ static void choose_peer(struct buf *out)
 
 static int set_clocks(const struct record_options *o, struct mem_config *c, struct err *err)
 {
+	bool certs = o->certs && *o->certs && strcmp(o->certs, DAEMON_NO_CERTS) != 0;
 	struct buf hosts = {0};
 	int r = 0;
 
-	if (!o->clocks)
+	if (!o->clocks && certs)
 		choose_peer(&hosts);
-	else if (strcmp(o->clocks, "off") != 0)
+	else if (o->clocks && strcmp(o->clocks, "off") != 0)
 		buf_add_str(&hosts, o->clocks);
 	if (hosts.len >= sizeof(c->clock_hosts) && o->clocks)
 		r = err_set(err, -EINVAL, "--clocks has more than %zu characters",
 			    sizeof(c->clock_hosts) - 1);
 	else if (hosts.len < sizeof(c->clock_hosts))
 		memcpy(c->clock_hosts, buf_str(&hosts), hosts.len + 1);
-	if (r == 0 && o->certs && *o->certs && strcmp(o->certs, DAEMON_NO_CERTS) != 0)
+	if (r == 0 && certs)
 		r = mem_path(o->certs, c->clock_certs, err);
 	buf_release(&hosts);
 	return r;
@@ -238,7 +239,8 @@ const struct opt record_option_table[] = {
 		    "Largest size of the recording, such as 2G. The oldest part is dropped, and "
 		    "every answer reports that."),
 	OPTION_TEXT(
-		"clocks", "HOSTS", AT(clocks), "the first node of a Slurm job, or MASTER_ADDR",
+		"clocks", "HOSTS", AT(clocks),
+		"with --certs-dir the first node of a Slurm job, or MASTER_ADDR",
 		"For jobs on several hosts: compare the clock of this one with those of these, by "
 		"round trips to their daemons at the start, each minute and at the end; as "
 		"'--hostname' of 'sonde ctl'. 'off': with none.",
