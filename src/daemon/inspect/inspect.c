@@ -30,7 +30,7 @@
 #define TEXT_MAX (1u << 20) /* of one answer */
 #define PIECE 65536
 #define BYTES_PER_S TEXT_MAX /* more than that is no answer of ours */
-#define PAGE_MAX (8u << 20) /* of a report */
+#define PAGE_MAX (32u << 20) /* of a report */
 #define PAGE_NS 300000000000ull /* that one may take */
 #define SWEEP_S 2
 #define REAP_US 20000 /* what has said everything is gone by then */
@@ -82,6 +82,9 @@ static void release_answer(struct run *r)
 	if (r->page)
 		evbuffer_free(r->page);
 	r->page = NULL;
+	if (r->file >= 0)
+		close(r->file);
+	r->file = -1;
 }
 
 static void free_run(struct run *r)
@@ -115,11 +118,8 @@ static json_t *read_answer(const char *text, size_t len)
 /* It is read when somebody asks: one that prints without end costs nothing. */
 static void take_answer(struct run *r, const char *text, size_t len)
 {
-	char begin[] = {'\n',
-			r->kind == INSPECT_HOSTS || r->kind == INSPECT_ORDER ? '['
-			: r->kind == INSPECT_REPORT			     ? '<'
-									     : '{',
-			0};
+	bool list = r->kind == INSPECT_HOSTS || r->kind == INSPECT_ORDER;
+	char begin[] = {'\n', list ? '[' : '{', 0};
 	const char *object = len && *text != begin[1] ? memmem(text, len, begin, 2) : NULL;
 	struct buf words = {0};
 
@@ -163,14 +163,23 @@ static void on_readable(evutil_socket_t fd, short what, void *arg)
 	if (n > 0) {
 		uint64_t s = (clock_mono_ns() - r->started_ns) / 1000000000u;
 		uint32_t most = kinds[r->kind].most_bytes;
+		struct err err = {0};
 
 		r->text.len += (size_t)n;
 		r->bytes += (uint64_t)n;
 		take_lines(r);
-		if (r->text.len <= most && r->bytes <= (s + 4) * BYTES_PER_S + most)
+		if (r->kind == INSPECT_REPORT)
+			inspect_save_page(r, &err);
+		if (!err.code && r->text.len + r->file_bytes <= most &&
+		    r->bytes <= (s + 4) * BYTES_PER_S + most)
 			return;
-		snprintf(r->why, sizeof(r->why), "the answer is longer than %u KiB", most >> 10);
-	} else {
+		if (err.code)
+			snprintf(r->why, sizeof(r->why), "%.250s", err.text);
+		else
+			snprintf(r->why, sizeof(r->why), "the answer is longer than %u KiB",
+				 most >> 10);
+		release_answer(r);
+	} else if (r->file < 0) {
 		take_answer(r, r->text.len ? r->text.data : "", r->text.len);
 	}
 	buf_clear(&r->text);
@@ -277,7 +286,7 @@ struct run *inspect_run(struct inspect *i, const struct run *like, const struct 
 	*r = *like;
 	r->owner = i;
 	r->id = ++i->ids;
-	r->fd = -1;
+	r->fd = r->file = -1;
 	r->started_ns = r->asked_ns = clock_mono_ns();
 	if (inspect_start(s, &r->pid, &r->fd, err) < 0) {
 		free(r);

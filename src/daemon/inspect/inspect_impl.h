@@ -55,8 +55,11 @@ struct run {
 	int fd;
 	struct event *readable;
 	struct buf text; /* what has come; of what goes on, behind its last whole line */
-	struct buf line; /* the last whole answer: read, it can be fifty times as large */
-	struct evbuffer *page; /* a report that somebody has read: the bytes of `line`; or NULL */
+	struct buf
+		line; /* the last whole answer: read, it can be fifty times as large; of no report */
+	int file; /* a report, megabytes, as it comes: a file without a name; -1: none */
+	uint64_t file_bytes;
+	struct evbuffer *page; /* of it, once somebody has read it; or NULL */
 	uint64_t bytes; /* that have come */
 	char why[256]; /* it failed: in words */
 	uint64_t started_ns, asked_ns;
@@ -89,6 +92,8 @@ struct hosts_words {
 	char *list[HOSTS_WORDS]; /* owned by the caller; the last may be NULL */
 };
 void inspect_hosts_words(const json_t *request, struct hosts_words *out);
+/* reports.c: moves what has come from `text` into `file`, if it is a page; an error has words. */
+int inspect_save_page(struct run *r, struct err *err);
 /* It has failed, but not just now. */
 bool inspect_may_try_again(const struct run *r);
 

@@ -5,15 +5,21 @@
  */
 #include "daemon/inspect/inspect.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "base/clock.h"
+#include "base/fs.h"
 #include "base/mem.h"
 #include "daemon/inspect/inspect_impl.h"
 #include "daemon/jobs/jobs.h"
 
 #define MOST_PATHS 10
+#define MOST_WORDS (1u << 20) /* in place of a page */
 #define MOST_KEPT 4 /* of all users; of one there is one */
 
 /* Those who could have read its files anyway. */
@@ -131,7 +137,43 @@ static struct run *find_report(struct inspect *i, const struct access_grant *who
 
 static bool is_made(const struct run *r)
 {
-	return r->page || (r->fd < 0 && r->line.len);
+	return r->page || (r->fd < 0 && r->file >= 0 && !*r->why);
+}
+
+/* Nobody else sees it, and it is gone with us. */
+static int open_unnamed(struct err *err)
+{
+	int fd = fs_open(P_tmpdir, O_TMPFILE | O_RDWR, 0600, NULL);
+
+	if (fd < 0)
+		fd = memfd_create("report", MFD_CLOEXEC);
+	return fd < 0 ? err_sys(err, -errno, "there is no room for the page") : fd;
+}
+
+int inspect_save_page(struct run *r, struct err *err)
+{
+	const char *text = r->text.data, *begin = text;
+
+	if (r->file < 0) {
+		if (r->text.len && *text != '<') { /* behind a warning */
+			begin = memmem(text, r->text.len, "\n<", 2);
+			begin = begin ? begin + 1 : NULL;
+		}
+		if (!begin && r->text.len > MOST_WORDS)
+			return err_set(err, -EFBIG, "what it prints is no page");
+		if (!r->text.len || !begin)
+			return 0;
+		r->file = open_unnamed(err);
+		if (r->file < 0)
+			return r->file;
+	}
+	size_t len = r->text.len - (size_t)(begin - text);
+	int status = fs_write_all(r->file, begin, len, (int64_t)r->file_bytes, NULL);
+	if (status < 0)
+		return err_sys(err, status, "there is no room for the page");
+	r->file_bytes += len;
+	buf_clear(&r->text);
+	return 0;
 }
 
 json_t *inspect_get_report(struct inspect *i, const struct access_grant *who, const json_t *request)
@@ -145,10 +187,10 @@ json_t *inspect_get_report(struct inspect *i, const struct access_grant *who, co
 	return inspect_state(r, "path", path, true);
 }
 
-static void free_bytes(const void *data, size_t len, void *arg)
+static void unmap_bytes(const void *data, size_t len, void *arg)
 {
-	(void)data, (void)len;
-	free(arg);
+	(void)arg;
+	munmap((void *)(uintptr_t)data, len);
 }
 
 struct evbuffer *inspect_report_page(struct inspect *i, const struct access_grant *who,
@@ -159,10 +201,12 @@ struct evbuffer *inspect_report_page(struct inspect *i, const struct access_gran
 	if (!r || !is_made(r))
 		return NULL;
 	if (!r->page) {
+		void *bytes = mmap(NULL, r->file_bytes, PROT_READ, MAP_SHARED, r->file, 0);
+
+		if (bytes == MAP_FAILED)
+			return NULL;
 		r->page = evbuffer_new();
-		evbuffer_add_reference(r->page, r->line.data, r->line.len, free_bytes,
-				       r->line.data);
-		r->line = (struct buf){0};
+		evbuffer_add_reference(r->page, bytes, r->file_bytes, unmap_bytes, NULL);
 	}
 	return r->page;
 }
