@@ -104,6 +104,18 @@ def test_exactly_the_asked_steps(node, how, kw):
         assert marks["step start"] == 2
     check_db(t, first)
     check_summary(node, out, t, first)
+    check_recording(node, t)
+
+
+def check_recording(node, t):
+    """It has what the trace beside it has."""
+    command = [node.build / "bin/sonde", "timeline", "--format=json", "-o", node.tmp / "recorded.json"]
+    r = subprocess.run([*command, t.path / "events.sonde"], capture_output=True, text=True, timeout=60)
+    assert r.returncode == 0, r.stderr
+    events = json.loads((node.tmp / "recorded.json").read_text())["traceEvents"]
+    for category in ("kernel", "gpu_memcpy", "gpu_memset", "cuda_runtime", "cuda_driver"):
+        found = [[e["name"] for e in all_of if e["ph"] == "X" and e.get("cat") == category] for all_of in (events, t.events)]
+        assert len(found[0]) == len(found[1]) and (sorted(found[0]) == sorted(found[1]) or "mem" in category), category
 
 
 def check_db(t, first):

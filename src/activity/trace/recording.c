@@ -62,6 +62,7 @@ struct writing {
 	struct record_writer to;
 	struct entry *entries;
 	size_t n, cap;
+	uint64_t end_ns; /* of the last of them: later the process was only waited for */
 	struct trace_counter *counters;
 	size_t ncounters, cap_counters;
 	struct hmap names; /* of texts: what they are in records */
@@ -147,7 +148,7 @@ static void put_groups(struct writing *o, const char *text)
 	do {
 		piece = cut_text(text, REC_MAX_TEXT);
 		text += piece.len;
-		put_monitor(o, MONITOR_GROUPS, o->t->last_ns, 0, piece);
+		put_monitor(o, MONITOR_GROUPS, o->end_ns, 0, piece);
 	} while (piece.len == REC_MAX_TEXT);
 }
 
@@ -158,11 +159,11 @@ static void end_window(struct writing *o)
 	const struct window *w = o->t->w;
 
 	if (w->lost)
-		put_monitor(o, MONITOR_LOST, o->t->last_ns, w->lost, none);
+		put_monitor(o, MONITOR_LOST, o->end_ns, w->lost, none);
 	if (w->groups)
 		put_groups(o, w->groups);
 	if (!w->killed)
-		put_monitor(o, MONITOR_STOP, o->t->last_ns, 0, none);
+		put_monitor(o, MONITOR_STOP, o->end_ns, 0, none);
 }
 
 static void put_step(struct writing *o, const struct trace_bound *b)
@@ -530,6 +531,7 @@ static void list_entries(struct writing *o, struct trace_state *t)
 		add_entry(o, o->counters[i].ns, EVENT_COUNTER, i);
 	if (o->n)
 		qsort(o->entries, o->n, sizeof(*o->entries), by_moment);
+	o->end_ns = o->n ? o->entries[o->n - 1].ns : t->from_ns;
 }
 
 static void put_entry(struct writing *o, const struct entry *e)
@@ -588,5 +590,5 @@ int trace_recording_write(struct trace_state *t, const char *dir, struct err *er
 		put_entry(&o, &o.entries[i]);
 	end_window(&o);
 	release_writing(&o);
-	return record_writer_close(&o.to, mono_of(&o, t->last_ns));
+	return record_writer_close(&o.to, mono_of(&o, o.end_ns));
 }
