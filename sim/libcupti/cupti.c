@@ -27,6 +27,9 @@ static CUpti_BuffersCallbackCompleteFunc complete_fn;
 static CUpti_TimestampCallbackFunc clock_fn;
 static uint64_t enabled;
 static uint64_t calls[2][16]; /* of driver and runtime, that are not reported */
+static uint64_t alone[2]
+		     [16]; /* that are, without their kind: switched on before any call was made */
+static int called;
 static struct buffer open_buffer; /* that is being written */
 static struct buffer full[BUFFERS]; /* whose kernels may still run */
 static unsigned nfull;
@@ -104,6 +107,10 @@ static int switch_call(int runtime, uint32_t cbid, uint8_t on)
 	pthread_mutex_lock(&lock);
 	uint64_t bit = 1ull << cbid % 64, *word = &calls[runtime][cbid / 64];
 	*word = on ? *word & ~bit : *word | bit;
+	if (!on)
+		alone[runtime][cbid / 64] &= ~bit;
+	else if (!called && !getenv("SIM_CUPTI_KINDS_ONLY"))
+		alone[runtime][cbid / 64] |= bit;
 	pthread_mutex_unlock(&lock);
 	return CUPTI_SUCCESS;
 }
@@ -122,6 +129,9 @@ int sim_call_is_on(int kind, uint32_t cbid)
 {
 	int runtime = kind == CUPTI_ACTIVITY_KIND_RUNTIME;
 
+	called = 1;
+	if (alone[runtime][cbid / 64] >> cbid % 64 & 1)
+		return 1;
 	return (enabled >> kind & 1) && !(calls[runtime][cbid / 64] >> cbid % 64 & 1);
 }
 

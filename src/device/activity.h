@@ -35,6 +35,9 @@ struct activity_source {
 	 * each thread that launches something says what for (collect_work_launch()). NULL: it
 	 * cannot. */
 	void (*attribute)(bool on);
+	/* While the program initialises its devices, if it was started for --attribute: launches
+	 * cost less then than where that is asked for later. NULL: they do not. */
+	void (*prepare)(void);
 	/* Another tool in this process uses the library: nothing is reported until it is done. */
 	bool (*is_paused)(void);
 };

@@ -157,6 +157,11 @@ int launch_monitor_environment(const char *mspti, bool daemon, struct monitor_en
 	return set_libraries(out, mspti, err);
 }
 
+void launch_prepare_attribute(struct monitor_environment *out)
+{
+	add_setting(out, "SONDE_PREPARE_ATTRIBUTE", xstrdup("1"));
+}
+
 int monitor_environment_apply(const struct monitor_environment *e, struct err *err)
 {
 	for (unsigned i = 0; i < e->n; i++)

@@ -27,6 +27,8 @@ struct monitor_environment {
  * stays, but for LD_PRELOAD, which is extended. daemon: the job's frameworks are to ask one. */
 int launch_monitor_environment(const char *mspti, bool daemon, struct monitor_environment *out,
 			       struct err *err);
+/* --attribute is to cost the job little. */
+void launch_prepare_attribute(struct monitor_environment *out);
 /* Sets it in this process. */
 int monitor_environment_apply(const struct monitor_environment *e, struct err *err);
 void monitor_environment_release(struct monitor_environment *e);

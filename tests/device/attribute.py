@@ -11,7 +11,7 @@ and the numbers; the exit status is 1 if one failed. Two to three minutes on an 
   1  time of each module, forward and backward, against torch.profiler with record_function from
      hooks of modules: within 2 % for every module with more than 1 % of the time
   2  a step that the host limits: monitor on against monitor on with --attribute, in turn, in one
-     process; at most 3 % more. Beside it what a part of that takes (reports of launches, hooks of
+     process that was started for it (sonde monitor --attribute); at most 3 % more. Beside it what a part of that takes (reports of launches, hooks of
      modules), and how far the same differs from itself
   3  the same step in a process with the monitor that was never on, against one without: no more,
      beside how far two processes without differ
@@ -265,12 +265,13 @@ def monitored(directory):
 
 
 class Control:
-    def __init__(self, args, is_monitored):
+    def __init__(self, args, is_monitored, is_prepared=False):
         env = {k: v for k, v in os.environ.items() if not k.startswith(("SONDE_", "MSMONITOR_"))}
         words = [sys.executable, str(HERE), "--job", "--layers", str(args.layers)]
         if is_monitored:
             lib = str(args.build / "lib/libsonde_monitor.so")
             env.update(
+                SONDE_PREPARE_ATTRIBUTE="1" if is_prepared else "0",
                 CUDA_INJECTION64_PATH=lib,
                 LD_PRELOAD=lib,
                 MSMONITOR_USE_DAEMON="1",
@@ -457,7 +458,7 @@ def check_all(jobs, args):
     if args.only != "times":
         for each in jobs:
             each("batch", 1, 64)
-        check_never_on(*jobs, args)
+        check_never_on(*jobs[1:], args)
         check_cost(jobs[0], args)
     if args.only != "cost":
         check_times(jobs[0], args)
@@ -480,9 +481,9 @@ def main():
     need_gpu("torch", "transformers")
     for name in ("files", "sessions", "sockets"):
         (args.out / name).mkdir(parents=True, exist_ok=True)
-    jobs = [Control(args, True)]
+    jobs = [Control(args, True, is_prepared=True)]
     if args.only != "times":
-        jobs += [Control(args, False), Control(args, False)]
+        jobs += [Control(args, True), Control(args, False), Control(args, False)]
     patience = 30
     try:
         check_all(jobs, args)

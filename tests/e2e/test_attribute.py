@@ -300,6 +300,45 @@ def test_modules_and_lines(build, tmp_path, torch):
     check_show(build, job, tmp_path)
 
 
+# Which kinds of calls (of the driver, of the runtime) were on as a whole while something was launched.
+# PyTorch has loaded the library before it initialises the driver.
+WATCHED = 'import ctypes\nctypes.CDLL("libcupti.so")\n' + LAUNCHER + """
+import atexit, os
+kinds = set()
+launch = Launches.__torch_dispatch__
+
+def watch(self, *args, **kwargs):
+    kinds.update(kind for kind in (4, 5) if cupti.simCuptiEnabled(kind))
+    return launch(self, *args, **kwargs)
+
+Launches.__torch_dispatch__ = watch
+atexit.register(lambda: open("kinds", "w").write(str(sorted(kinds))))
+"""
+
+
+@pytest.mark.parametrize("library", ["reports single calls", "knows kinds only"])
+def test_launches_that_were_prepared(build, tmp_path, library):
+    """Where the program was started for it launches are switched on before there is a context, and no kinds; a
+    library that does not report them so has its kinds on as soon as that is noticed."""
+    kinds_only = library == "knows kinds only"
+    more = {"SONDE_PREPARE_ATTRIBUTE": "1", **({"SIM_CUPTI_KINDS_ONLY": "1"} if kinds_only else {})}
+    with Daemon(build, tmp_path, ipc=True) as daemon:
+        job = Job(build, daemon, tmp_path, a_torch(), WATCHED, **more)
+        assert job.hooks() == 0
+        wait_until(lambda: daemon.call({"fn": "getStatus"})["npumonitor"] == "Idle", "the job")
+        words = ["--mspti-activity-kind", "Kernel", "--log-file", job.out, "--export-type", "Jsonl"]
+        dyno(build, daemon, "npu-monitor", "--npu-monitor-start", "--attribute", *words)
+        wait_until(lambda: job.hooks() == 2, "the hooks")
+        wait_until(lambda: job.hooks() and any("pass" in r for r in job.rows()), "an owner", 60)
+        for _ in range(12 if kinds_only else 5):
+            job.hooks()
+        rows = end(build, daemon, job)
+    unknown = max([-1, *(i for i, r in enumerate(rows) if "pass" not in r)])
+    begun = next(i for i, r in enumerate(rows) if i > unknown and r.get("module") == "h.0.fc")
+    check_rows(job, rows[begun:])
+    assert (tmp_path / "kinds").read_text() == ("[4, 5]" if kinds_only else "[]")
+
+
 def begin(build, daemon, tmp_path, *preloaded):
     libraries = [build / "lib/libsonde_monitor.so", *preloaded]
     more = {"LD_PRELOAD": ":".join(map(str, libraries)), "SIM_NPU_STATE": str(tmp_path / "npu")}

@@ -57,6 +57,9 @@ def test_monitor_runs_the_job_with_what_it_needs(build, tmp_path):
     assert json.loads(r.stdout)["LD_PRELOAD"] == lib
     r = monitor(build, "--mspti", "none", "--print-env", env=before)
     assert f"export LD_PRELOAD='{lib}'\n" in r.stdout and "libmspti" not in r.stdout
+    assert "SONDE_PREPARE_ATTRIBUTE" not in r.stdout
+    r = monitor(build, "--attribute", "--mspti", "none", "--print-env", env=before)
+    assert "export SONDE_PREPARE_ATTRIBUTE='1'\n" in r.stdout
     words = f"{r.stdout}\necho $MSMONITOR_USE_DAEMON$NVTX_INJECTION64_PATH"
     assert subprocess.run(["sh", "-c", words], capture_output=True, text=True).stdout == f"1{lib}\n"
 

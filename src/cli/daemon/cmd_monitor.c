@@ -14,7 +14,7 @@
 
 struct monitor_options {
 	const char *mspti;
-	bool print_env, quiet;
+	bool attribute, print_env, quiet;
 };
 
 struct monitor_run {
@@ -102,6 +102,8 @@ static int monitor_run(const struct command *cmd, int argc, char **argv)
 		status = command_fail(cmd, &err, EXIT_USAGE);
 		goto out;
 	}
+	if (m.o.attribute)
+		launch_prepare_attribute(&m.env);
 	if (launch_monitor_environment(m.o.mspti, true, &m.env, &err) < 0)
 		status = command_fail(cmd, &err, EXIT_FAILED);
 	else
@@ -119,6 +121,12 @@ static const struct opt options[] = {
 		    "The CANN library that reports NPU activities. It is preloaded into the job as "
 		    "well; 'none' preloads none.",
 		    .group = "Monitor"),
+	OPTION_FLAG(
+		"attribute", AT(attribute),
+		"Prepare the job for --attribute of npu-monitor, nputrace and sonde top on NVIDIA "
+		"GPUs: launches cost it less then than where that is asked for later, and a little "
+		"while it is off.",
+		.group = "Monitor"),
 	OPTION_FLAG("print-env", AT(print_env),
 		    "Run nothing: print the environment that the job needs, as export lines for a "
 		    "shell."),

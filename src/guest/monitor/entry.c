@@ -7,7 +7,9 @@
 #include "device/ascend/hooks/real.h"
 #include "guest/monitor/monitor.h"
 #include "guest/monitor/monitor_impl.h"
+#include "guest/runtime/env.h"
 
+#define PREPARE_ENV "SONDE_PREPARE_ATTRIBUTE" /* as launch/monitor.c sets it */
 #define EXPORT __attribute__((visibility("default")))
 
 /* A function of the vendor's runtime: called through, and the monitor woken behind it. */
@@ -31,6 +33,11 @@ WAKES(rtSetDevice, int32_t, "libruntime.so")
 __attribute__((visibility("default"))) int InitializeInjection(void);
 __attribute__((visibility("default"))) int InitializeInjection(void)
 {
+	char wanted[2];
+
+	guest_env_copy(PREPARE_ENV, wanted, sizeof(wanted));
+	if (wanted[0] == '1')
+		source_prepare();
 	monitor_wake();
 	return 1;
 }

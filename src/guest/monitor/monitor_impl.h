@@ -154,6 +154,7 @@ uint64_t resident_run_due(uint64_t now_ns);
 	"…/libmspti.so -- …' on an NPU; on a GPU it must have used CUDA"
 /* The library that reports activities in this process; NULL: there is none. */
 const struct activity_source *source_find(void);
+void source_prepare(void);
 /* As of the source; while one is under way a fork waits for it, for a moment. */
 int source_start(const struct activity_source *s, uint32_t kinds);
 int source_change(const struct activity_source *s, uint32_t kinds);

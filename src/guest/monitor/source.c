@@ -28,6 +28,15 @@ const struct activity_source *source_find(void)
 	return found;
 }
 
+void source_prepare(void)
+{
+	fork_safe_lock_take(&inside);
+	for (size_t i = 0; i < sizeof(sources) / sizeof(sources[0]); i++)
+		if (sources[i]->prepare && sources[i]->is_there())
+			sources[i]->prepare();
+	fork_safe_lock_release(&inside);
+}
+
 int source_start(const struct activity_source *s, uint32_t kinds)
 {
 	fork_safe_lock_take(&inside);

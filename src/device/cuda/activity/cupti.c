@@ -45,6 +45,7 @@
 	2500 /* longer than device/cuda/activity/other_profilers.c finds that others may not be    \
 		done */
 #define SOON_POLL_MS 10
+#define WORKS_ENOUGH 200 /* of a device; some launch must have been reported then */
 #define LAST_ASIDE_MS 1000 /* the same, while a thread of the job waits */
 
 struct fork_safe_lock cupti_in_use;
@@ -60,6 +61,8 @@ static struct {
 	_Atomic bool paused;
 	_Atomic bool attributes; /* launches are wanted */
 	bool launches; /* and reported right now */
+	_Atomic bool prepared; /* each alone, since before there was a context */
+	_Atomic uint64_t works, launched; /* reported since they were switched on last */
 	_Atomic uint64_t lost;
 	_Atomic uint32_t walking; /* threads that are reporting */
 	_Atomic bool hurry; /* the process ends */
@@ -85,7 +88,10 @@ static uint64_t wall_clock(void)
 
 static void on_request(uint8_t **buffer, size_t *size, size_t *max_records)
 {
-	*buffer = cupti_buffer_take();
+	/* Launches that were prepared go on where nothing is on. */
+	bool wanted = atomic_load(&self.on) || !atomic_load(&self.prepared);
+
+	*buffer = wanted ? cupti_buffer_take() : NULL;
 	*size = *buffer ? CUPTI_BUFFER_BYTES : 0;
 	*max_records = 0;
 }
@@ -113,6 +119,10 @@ static void emit_buffer(uint8_t *buffer, size_t valid)
 	if (w.strange && w.newer)
 		self.problem = "this libcupti is newer than what the monitor knows";
 	atomic_fetch_add(&self.lost, w.strange + w.untimed);
+	if (w.launches) {
+		atomic_fetch_add(&self.works, w.emitted);
+		atomic_fetch_add(&self.launched, w.launched);
+	}
 }
 
 static void on_complete(void *context, uint32_t stream, uint8_t *buffer, size_t size, size_t valid)
@@ -261,8 +271,23 @@ static void switch_launches(bool on)
 	if (on == self.launches)
 		return;
 	self.launches = on;
+	atomic_store(&self.works, 0);
+	atomic_store(&self.launched, 0);
+	if (atomic_load(&self.prepared) && cupti_launches_switch_each(self.fns, on))
+		return;
 	cupti_launches_switch(self.fns, !(kinds >> CUPTI_RUNTIME & 1), !(kinds >> CUPTI_DRIVER & 1),
 			      on);
+}
+
+/* This library does not report launches that are on alone, though devices work: their kinds, then. */
+static void check_launches(void)
+{
+	if (!self.launches || !atomic_load(&self.prepared) || atomic_load(&self.launched) ||
+	    atomic_load(&self.works) < WORKS_ENOUGH)
+		return;
+	switch_launches(false);
+	atomic_store(&self.prepared, false);
+	switch_launches(true);
 }
 
 static void number_threads(bool ours)
@@ -297,6 +322,10 @@ static int take_library(uint32_t kinds)
 	}
 	self.held = kinds;
 	self.process = getpid();
+	if (atomic_load(&self.prepared)) {
+		size_t before; /* launches while nothing was on */
+		(void)self.fns->dropped(NULL, 0, &before);
+	}
 	if (switch_kinds(0, wanted)) {
 		switch_launches(atomic_load(&self.attributes));
 		return 0;
@@ -486,16 +515,27 @@ static void source_flush(void)
 	if (!cupti_lock(LOCK_MS))
 		return;
 	cupti_watch(self.fns);
-	if (cupti_is_held())
+	if (cupti_is_held()) {
 		fetch_buffers();
-	else
+		check_launches();
+	} else {
 		(void)resume_kinds();
+	}
 	cupti_unlock();
 }
 
 static uint64_t source_lost(void)
 {
 	return atomic_load(&self.lost);
+}
+
+static void source_prepare(void)
+{
+	if (!cupti_lock(LOCK_MS))
+		return;
+	if (find_library() == 0)
+		atomic_store(&self.prepared, cupti_launches_switch_each(self.fns, true));
+	cupti_unlock();
 }
 
 static void source_attribute(bool on)
@@ -524,5 +564,6 @@ const struct activity_source cupti_source = {
 	.lost = source_lost,
 	.problem = cupti_problem,
 	.attribute = source_attribute,
+	.prepare = source_prepare,
 	.is_paused = source_is_paused,
 };

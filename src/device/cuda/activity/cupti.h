@@ -60,6 +60,8 @@ const char *cupti_call_name(const struct cupti *fns, int domain, uint32_t cbid);
 
 /* Of which domains. With the lock. */
 void cupti_launches_switch(const struct cupti *fns, bool runtime, bool driver, bool on);
+/* One by one, without their kinds. False: this library has no such call. */
+bool cupti_launches_switch_each(const struct cupti *fns, bool on);
 bool cupti_is_launch(int domain, uint32_t cbid);
 
 /* --- activity_buffers.c: what records are written into --- */
@@ -87,6 +89,7 @@ struct cupti_walk {
 	bool newer; /* than what we know: records must be at least as long as the last known ones */
 	void (*emit)(const struct collect_activity *a);
 	uint64_t emitted;
+	uint64_t launched; /* launches that were reported */
 	uint64_t untimed; /* kernels and copies without times: the library had no room to note them
 			   */
 	uint64_t strange; /* shorter than what is read of them; nothing is reported of these */

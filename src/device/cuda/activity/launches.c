@@ -7,6 +7,10 @@
  *
  * The kind is switched on first, and then the other calls off: a call that is switched on alone after
  * the context was made is not reported. Switching the kind on again forgets what was switched off.
+ *
+ * The library looks at every call then, also at those that are off, which cost a step that launches
+ * bound a quarter on an H200. Before there is a context launches can be switched on alone, and nothing
+ * else is looked at: in programs that were started for that (SONDE_PREPARE_ATTRIBUTE).
  */
 #include "device/cuda/activity/cupti.h"
 
@@ -64,15 +68,34 @@ static void switch_domain(const struct cupti *fns, int domain, bool on)
 			(void)one(cbid, 0);
 }
 
-void cupti_launches_switch(const struct cupti *fns, bool runtime, bool driver, bool on)
+static void find_all(const struct cupti *fns)
 {
 	static bool found;
 
-	if (!found) {
-		find_launches(fns, CUPTI_DOMAIN_RUNTIME);
-		find_launches(fns, CUPTI_DOMAIN_DRIVER);
-		found = true;
+	if (found)
+		return;
+	find_launches(fns, CUPTI_DOMAIN_RUNTIME);
+	find_launches(fns, CUPTI_DOMAIN_DRIVER);
+	found = true;
+}
+
+bool cupti_launches_switch_each(const struct cupti *fns, bool on)
+{
+	if (!fns->runtime_call || !fns->driver_call)
+		return false;
+	find_all(fns);
+	for (uint32_t cbid = 1; cbid < CALLS; cbid++) {
+		if (cupti_is_launch(CUPTI_DOMAIN_RUNTIME, cbid))
+			(void)fns->runtime_call(cbid, on);
+		if (cupti_is_launch(CUPTI_DOMAIN_DRIVER, cbid))
+			(void)fns->driver_call(cbid, on);
 	}
+	return true;
+}
+
+void cupti_launches_switch(const struct cupti *fns, bool runtime, bool driver, bool on)
+{
+	find_all(fns);
 	if (runtime)
 		switch_domain(fns, CUPTI_DOMAIN_RUNTIME, on);
 	if (driver)

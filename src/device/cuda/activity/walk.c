@@ -190,8 +190,10 @@ static void emit_api(struct cupti_walk *w, const struct cupti_api *r)
 	};
 
 	if (w->launches &&
-	    cupti_is_launch(runtime ? CUPTI_DOMAIN_RUNTIME : CUPTI_DOMAIN_DRIVER, r->cbid))
+	    cupti_is_launch(runtime ? CUPTI_DOMAIN_RUNTIME : CUPTI_DOMAIN_DRIVER, r->cbid)) {
+		w->launched++;
 		collect_launch(r->correlation, r->thread, r->start);
+	}
 	if (!a.kind || !wants(w, a.kind))
 		return;
 	a.name = cupti_call_name(w->fns, runtime ? CUPTI_DOMAIN_RUNTIME : CUPTI_DOMAIN_DRIVER,
