@@ -223,6 +223,18 @@ sys.exit(status)
 """
 
 
+HOLDS = """
+import ctypes, time
+cuda = ctypes.CDLL("libcuda.so.1")
+context, at = ctypes.c_void_p(), ctypes.c_ulonglong()
+assert cuda.cuInit(0) == cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
+assert cuda.cuCtxSetCurrent(context) == 0
+for size in [150] + 30 * [1]:
+    assert cuda.cuMemAlloc_v2(ctypes.byref(at), ctypes.c_size_t(size << 20)) == 0
+    time.sleep(0.08)
+"""
+
+
 REFUSED_LATE = """
 import ctypes, time
 cuda = ctypes.CDLL("libcuda.so.1")
@@ -256,6 +268,19 @@ def test_memory_that_others_of_the_job_hold(cuda, how):
     text = cuda.say(where)
     assert "other processes of this job 107.00 MiB, processes of others and the driver 0 B" in text
     assert ("of this job used 107.00 MiB of device 0 and is not in this recording" in text) == (how != "recorded")
+
+
+def test_numbers_of_another_container(cuda):
+    """The driver lists those of the host, among them one that a process of the job has here; none is the job's own."""
+    where = cuda.tmp / "out"
+    lists = ["/bin/sh", "-c", 'sleep 4 & SIM_GPU_PID=$! exec "$@"', "sh"]
+    words = [*lists, *cuda.command(where), "/usr/bin/python3", "-c", HOLDS]
+    done = subprocess.run(words, env={**cuda.env, **SMALL}, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    text = cuda.say(where)
+    assert "is not in this recording" not in text and "not recorded" not in done.stderr, done.stderr
+    (use,) = [g for p in cuda.show(where)["processes"] for g in p["gpus"]]
+    assert use["others_bytes"] is None  # it was looked at
 
 
 def test_memory_that_the_job_and_others_hold(cuda):

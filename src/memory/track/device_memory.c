@@ -464,17 +464,26 @@ static void note_outsider(struct device_memory *m, const struct sample *s,
 	atomic_store(&m->page->outsider_device, s->of.device);
 }
 
+/* In a container the driver may list the numbers of the host, and what has one of ours is a stranger. */
+static bool has_our_numbers(const struct device_memory *m, const struct device_processes *ps)
+{
+	for (size_t i = 0; i < ps->n; i++)
+		if (hmap_get(&m->recorded, (uint64_t)ps->list[i].pid) != HMAP_NONE)
+			return true;
+	return false;
+}
+
 /* Processes of the job on its devices of which nothing comes. */
 static void note_outsiders(struct device_memory *m, const struct track *t)
 {
-	for (unsigned i = 0; m->page && i < m->nsamples; i++)
-		for (size_t k = 0; k < m->samples[i].processes.n; k++) {
-			const struct device_process *p = &m->samples[i].processes.list[k];
+	for (unsigned i = 0; m->page && i < m->nsamples; i++) {
+		const struct device_processes *ps = &m->samples[i].processes;
 
-			if (hmap_get(&m->kin, (uint64_t)p->pid) != HMAP_NONE &&
-			    !track_has_pid(t, (uint32_t)p->pid))
-				note_outsider(m, &m->samples[i], p);
-		}
+		for (size_t k = 0; has_our_numbers(m, ps) && k < ps->n; k++)
+			if (hmap_get(&m->kin, (uint64_t)ps->list[k].pid) != HMAP_NONE &&
+			    !track_has_pid(t, (uint32_t)ps->list[k].pid))
+				note_outsider(m, &m->samples[i], &ps->list[k]);
+	}
 }
 
 static bool emit_samples(struct device_memory *m, const struct track *t, struct buf *batch)
