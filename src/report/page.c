@@ -98,8 +98,8 @@ static int is_trace_dir(const struct dirent *e)
 	return e->d_name[0] != '.' && text_ends_with(e->d_name, SESSION_TRACE_SUFFIX);
 }
 
-/* A trace of a running job has a recording for each process; that in `from` was read. */
-static void add_stacks_of_others(struct page *r, const char *path, const char *from)
+/* A trace of a running job has a recording for each process. */
+static void add_stacks_of_traces(struct page *r, const char *path)
 {
 	struct dirent **found = NULL;
 	int n = scandir(path, &found, is_trace_dir, alphasort);
@@ -107,7 +107,7 @@ static void add_stacks_of_others(struct page *r, const char *path, const char *f
 	for (int i = 0; i < n; i++) {
 		char *dir = xasprintf("%s/%s", path, found[i]->d_name);
 
-		if (i < MOST_TRACES && strcmp(dir, from) != 0)
+		if (i < MOST_TRACES)
 			add_recorded_stacks(r, dir, dir);
 		free(dir);
 		free(found[i]);
@@ -221,11 +221,12 @@ static int add_directory(struct page *r, const char *path, struct err *err)
 	struct buf from = {0};
 	int status = add_memory(r, path, &from, &memory);
 
-	if (status < 0 && status != -ENOENT)
+	if (status < 0 && status != -ENOENT && status != -ENOTUNIQ)
 		return err_set(err, memory.code, "%s", memory.text);
+	r->written.several_traces |= status == -ENOTUNIQ;
+	if (status == -ENOTUNIQ)
+		add_stacks_of_traces(r, path);
 	bool one = from.len && is_of_record(buf_str(&from));
-	if (text_ends_with(buf_str(&from), SESSION_TRACE_SUFFIX) && strcmp(buf_str(&from), path))
-		add_stacks_of_others(r, path, buf_str(&from));
 	(void)add_activities(r, one ? buf_str(&from) : path, &activity);
 	buf_release(&from);
 	int n = scandir(path, &found, is_profile_name, alphasort);

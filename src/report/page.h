@@ -32,6 +32,7 @@ struct page_written {
 	uint64_t bytes;
 	uint64_t rows; /* of memory */
 	unsigned memories, activities, profiles;
+	bool several_traces; /* of processes, of which only one can have its memory shown */
 };
 
 struct page;

@@ -5,6 +5,7 @@ import collections
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 
@@ -134,11 +135,37 @@ def test_memory_of_a_job_that_is_recorded(build, job):
         rank = json.loads((d / "summary.json").read_text())["rank"]
         assert ("loses 1.00 MiB of device 0 in every step" in text) == (rank == 0), text
         assert any("blocks from before it are unknown" in n for n in answer["notes"])
-        assert any(f"beside this one there are {RANKS - 1} more" in n for n in answer["notes"])
-    assert "peaked" in sonde(build, "mem", "peak", job[1]).stdout
+        assert "peaked" in sonde(build, "mem", "peak", d).stdout
+    r = subprocess.run([build / "bin/sonde", "mem", "leaks", job[1]], capture_output=True, text=True, timeout=60)
+    assert r.returncode == 1 and "has traces of several processes: name the directory of one" in r.stderr
+
+
+def test_of_one_process_the_newest_trace_counts(build, job, tmp_path):
+    first = dirs(job[1])[0]
+    shutil.copytree(first, tmp_path / first.name)
+    assert "peaked" in sonde(build, "mem", "peak", tmp_path).stdout
+    stem, _, later = first.name.removesuffix("_sonde").rpartition("_")
+    shutil.copytree(first, tmp_path / f"{stem}_{int(later) + 1}_sonde")
+    assert "peaked" in sonde(build, "mem", "peak", tmp_path).stdout
 
 
 def test_a_trace_without_memory_says_why(build, python_trace):
     shown = " ".join(sonde(build, "mem", "show", python_trace.path).stdout.split())
     assert "A trace of a running job has blocks of memory only if msmemscope records the job" in shown
     assert "cannot be read" not in shown
+
+
+def test_a_page_has_the_stacks_of_all_ranks(build, tmp_path):
+    with daemon_for(build, tmp_path) as node:
+        jobs = [PythonJob(build, node.daemon, tmp_path, program(), rank=r) for r in range(2)]
+        with jobs[0], jobs[1]:
+            listed = lambda: node.daemon.call({"fn": "listProcesses"})["processes"]
+            wait_until(lambda: len(listed()) == 2 and min(p["current_step"] for p in listed()) > 1, "steps")
+            answer, out = node.order("--with-stack", *OPTIONS, steps=4)
+            assert answer["commandStatus"] == "effective", answer
+            node.traces(out, 2)
+    page = json.loads(sonde(build, "report", "--json", "-o", tmp_path / "r.html", out).stdout)
+    assert (page["profiles"], page["recordings"], page["activities"]) == (2, 0, 1)
+    assert page["notes"] == ["The memory of a traced job is shown for one process: name the directory of its trace."]
+    (alone,) = [json.loads(sonde(build, "report", "--json", "-o", tmp_path / "r.html", d).stdout) for d in dirs(out)[:1]]
+    assert (alone["profiles"], alone["recordings"], alone["notes"]) == (1, 1, [])

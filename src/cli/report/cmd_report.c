@@ -10,6 +10,9 @@
 #include "cli/report/open_page.h"
 #include "report/page.h"
 
+#define SEVERAL_TRACES                                                                             \
+	"The memory of a traced job is shown for one process: name the directory of its trace."
+
 struct report_command {
 	const char *output, *title, *rank;
 	unsigned pid, wait_s;
@@ -18,10 +21,14 @@ struct report_command {
 
 static json_t *written_json(const struct report_command *o, const struct page_written *w)
 {
-	return json_pack("{s:s, s:I, s:I, s:i, s:i, s:i, s:b}", "output", o->output, "bytes",
+	json_t *notes = json_array();
+
+	if (w->several_traces)
+		json_array_append_new(notes, json_string(SEVERAL_TRACES));
+	return json_pack("{s:s, s:I, s:I, s:i, s:i, s:i, s:b, s:o}", "output", o->output, "bytes",
 			 (json_int_t)w->bytes, "rows", (json_int_t)w->rows, "recordings",
 			 (int)w->memories, "activities", (int)w->activities, "profiles",
-			 (int)w->profiles, "redacted", o->redact);
+			 (int)w->profiles, "redacted", o->redact, "notes", notes);
 }
 
 static void print_written(const struct report_command *o, const struct page_written *w)
@@ -31,6 +38,8 @@ static void print_written(const struct report_command *o, const struct page_writ
 	buf_addf(&t, "sonde report: wrote '%s' (", o->output);
 	words_bytes(&t, w->bytes);
 	buf_add_str(&t, "); open it in a browser: it needs no network\n");
+	if (w->several_traces)
+		buf_add_str(&t, "sonde report: note: " SEVERAL_TRACES "\n");
 	fputs(buf_str(&t), stderr);
 	buf_release(&t);
 }

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 /* Rows out of a recording, and what its reader should know of it. */
-#include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -8,7 +7,6 @@
 #include "base/containers/hmap.h"
 #include "base/mem.h"
 #include "base/text/number_words.h"
-#include "base/text/text.h"
 #include "memory/dump/calls.h"
 #include "memory/input/input_impl.h"
 #include "memory/track/track.h"
@@ -336,36 +334,6 @@ static bool note_session(const char *file, const struct input_sink *sink, bool w
 	return known;
 }
 
-/* Of the same job or of a trace before; each is of one process. */
-static unsigned count_other_traces(const char *file)
-{
-	const char *slash = strrchr(file, '/');
-	char *beside = xasprintf("%.*s/..", slash ? (int)(slash - file) : 1, slash ? file : ".");
-	DIR *d = opendir(beside);
-	unsigned n = 0;
-
-	for (struct dirent *e = d ? readdir(d) : NULL; e; e = readdir(d))
-		n += e->d_name[0] != '.' && text_ends_with(e->d_name, SESSION_TRACE_SUFFIX);
-	if (d)
-		closedir(d);
-	free(beside);
-	return n ? n - 1 : 0;
-}
-
-static void note_trace(const char *file, const struct input_sink *sink)
-{
-	unsigned others = count_other_traces(file);
-
-	input_note(sink, "This is a trace of a running job: blocks from before it are unknown, and "
-			 "the end of the process means that of the trace.");
-	if (others)
-		input_note(sink,
-			   "A trace is of one process: beside this one there %s %u more, to be "
-			   "named by %s director%s.",
-			   others == 1 ? "is" : "are", others, others == 1 ? "its" : "their",
-			   others == 1 ? "y" : "ies");
-}
-
 static void note_refused(const struct track *t, const struct input_sink *sink)
 {
 	uint64_t bytes, n = track_refused(t, &bytes);
@@ -409,7 +377,8 @@ int input_read_recording(const char *file, const struct input_sink *sink, struct
 	bool known = r == 0 && !torn &&
 		     note_session(file, sink, track_is_whole(t), track_is_read(t) ? pids.lost : 0);
 	if (r == 0 && pids.trace)
-		note_trace(file, sink);
+		input_note(sink, "This is a trace of a running job: blocks from before it are "
+				 "unknown, and the end of the process means that of the trace.");
 	bool more = r == 0 && (!known || !track_loss_is_known(t));
 	if (more && sink->lost_more)
 		sink->lost_more(sink->arg);

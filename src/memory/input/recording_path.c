@@ -15,6 +15,7 @@
 
 #include "base/fs.h"
 #include "base/mem.h"
+#include "base/text/text.h"
 #include "memory/input/input.h"
 #include "recorder/recording.h"
 #include "recorder/session.h"
@@ -39,14 +40,24 @@ static bool is_newer(const struct stat *a, const struct stat *b)
 	return a->st_mtim.tv_nsec > b->st_mtim.tv_nsec;
 }
 
-/* recording_*; what a trace of a running job has left, if its recording is in it. */
-static bool is_recording_dir(const char *dir, const char *name)
+/* Of a trace's directory, <host>_<pid>_<time>_sonde: how much of the name is its process; else 0. */
+static size_t process_in_name(const char *name)
 {
 	size_t len = strlen(name), end = strlen(SESSION_TRACE_SUFFIX);
 
+	if (name[0] == '.' || len <= end || strcmp(name + len - end, SESSION_TRACE_SUFFIX))
+		return 0;
+	for (len -= end; len && name[len - 1] != '_'; len--)
+		;
+	return len;
+}
+
+/* recording_*; what a trace of a running job has left, if its recording is in it. */
+static bool is_recording_dir(const char *dir, const char *name)
+{
 	if (!strncmp(name, PREFIX, strlen(PREFIX)))
 		return true;
-	if (name[0] == '.' || len <= end || strcmp(name + len - end, SESSION_TRACE_SUFFIX))
+	if (!process_in_name(name))
 		return false;
 	char *path = xasprintf("%s/%s", dir, name);
 	bool has = has_file(path, SESSION_RECORDING);
@@ -54,30 +65,46 @@ static bool is_recording_dir(const char *dir, const char *name)
 	return has;
 }
 
-/* The newest of them below dir, as a string to free; NULL if there is none. */
-static char *newest_in(const char *dir)
+/* The newest recording below a directory. */
+struct newest {
+	char *path; /* NULL: there is none */
+	struct stat st;
+	char *trace; /* the name of one of a trace; NULL */
+	bool processes; /* there are traces of several */
+};
+
+static void look_at(struct newest *n, const char *dir, const char *name)
 {
-	struct stat st, best = {0};
-	struct dirent *e;
-	char *found = NULL;
+	char *path = xasprintf("%s/%s", dir, name);
+	size_t process = process_in_name(name);
+	struct stat st;
+
+	if (stat(path, &st) < 0 || !S_ISDIR(st.st_mode)) {
+		free(path);
+		return;
+	}
+	if (process && n->trace && strncmp(n->trace, name, process) != 0)
+		n->processes = true;
+	if (process && !n->trace)
+		n->trace = xstrdup(name);
+	if (n->path && !is_newer(&st, &n->st)) {
+		free(path);
+		return;
+	}
+	free(n->path);
+	n->path = path;
+	n->st = st;
+}
+
+static void find_newest(struct newest *n, const char *dir)
+{
 	DIR *d = opendir(dir);
 
-	while (d && (e = readdir(d))) {
-		if (!is_recording_dir(dir, e->d_name))
-			continue;
-		char *path = xasprintf("%s/%s", dir, e->d_name);
-		if (stat(path, &st) == 0 && S_ISDIR(st.st_mode) &&
-		    (!found || is_newer(&st, &best))) {
-			best = st;
-			free(found);
-			found = path;
-		} else {
-			free(path);
-		}
-	}
+	for (struct dirent *e = d ? readdir(d) : NULL; e; e = readdir(d))
+		if (is_recording_dir(dir, e->d_name))
+			look_at(n, dir, e->d_name);
 	if (d)
 		closedir(d);
-	return found;
 }
 
 int recording_not_found(const char *path, int error, struct err *err)
@@ -93,17 +120,25 @@ int recording_not_found(const char *path, int error, struct err *err)
 
 int recording_resolve(const char *path, struct buf *out, struct err *err)
 {
-	char *inner = NULL;
+	struct newest n = {0};
 	struct stat st;
+	int r = 0;
 
 	if (stat(path, &st) < 0)
 		return recording_not_found(path, errno, err);
 	if (S_ISDIR(st.st_mode) && !has_file(path, SESSION_FILE) &&
 	    !has_file(path, SESSION_RECORDING))
-		inner = newest_in(path);
-	buf_add_str(out, inner ? inner : path);
-	free(inner);
-	return 0;
+		find_newest(&n, path);
+	if (n.processes && text_ends_with(n.path, SESSION_TRACE_SUFFIX))
+		r = err_set(err, -ENOTUNIQ,
+			    "'%s' has traces of several processes: name the directory of one, such "
+			    "as %s",
+			    path, n.path);
+	else
+		buf_add_str(out, n.path ? n.path : path);
+	free(n.path);
+	free(n.trace);
+	return r;
 }
 
 static bool is_alive(uint32_t pid)
