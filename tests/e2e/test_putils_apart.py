@@ -128,13 +128,14 @@ def test_a_checkpoint_beside_what_another_user_has_prepared(build, everybodys):
 
 # For each folder a process of its own, forked from one that has imported torch.
 WRITERS = """
-import os, sys
+import gc, os, sys
 import torch
 from putils.cache import RolloutCache
 from putils.saver import AsyncTorchSaver
 from putils.compare_perf.align import AlignmentMappingCache
 from putils.compare_perf.export import write_json
 from putils.npu_affinity_benchmark.run import _write
+gc.freeze()  # a collection in a child would copy every page
 for folder in sys.argv[2:]:
     print("FOLDER", flush=True)
     child = os.fork()

@@ -107,6 +107,7 @@ def run(rank, place):
 
 def main():
     torch.set_num_threads(1)
+    gc.freeze()  # else a collection in one copies every page for both
     other = os.fork()
     run(int(other == 0), sys.argv[1])
     if other:
