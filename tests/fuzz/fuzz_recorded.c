@@ -18,6 +18,7 @@
 #include "base/containers/buf.h"
 #include "memory/analysis/processes/processes.h"
 #include "report/profiles.h"
+#include "timeline/clocks.h"
 #include "timeline/sources.h"
 #include "wire/record.h"
 #include "wire/recording.h"
@@ -115,9 +116,33 @@ static void read_profile(const char *path)
 	pack_release(&pack);
 }
 
+/* Two hosts with the same recording. */
+static void read_clocks(const char *path)
+{
+	struct timeline_clocks *c = timeline_clocks_new();
+	const struct timeline_source hosts[] = {{"a", path}, {"b", path}};
+	const struct timeline_clock *list;
+	struct buf notes = {0};
+	struct err err = {0};
+	size_t n;
+
+	for (size_t i = 0; i < 2; i++)
+		if (timeline_clocks_add(c, &hosts[i], &err) < 0)
+			abort();
+	if (timeline_clocks_solve(c, "/dev/null", &notes, &err) < 0)
+		abort();
+	list = timeline_clocks_list(c, &n);
+	for (size_t i = 0; i < n; i++)
+		if (list[i].first_ns > list[i].last_ns ||
+		    (list[i].known && list[i].line.bound_ns < 0))
+			abort();
+	timeline_clocks_free(c);
+	buf_release(&notes);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	static const char session[] = "{\"wallMinusMono\":1700000000000000000}";
+	static const char session[] = "{\"wallMinusMono\":1700000000000000000,\"host\":\"node\"}";
 	static const struct activity_recording_ops ops = {.process = begin, .activity = take};
 	struct recording_head head = {.version = RECORDING_PLAIN, .rec_version = REC_VERSION};
 	struct timeline_options o = {.path = "/dev/null"};
@@ -155,6 +180,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	timeline_end_samples(stacks);
 	processes_release(&processes);
 	read_profile(path);
+	read_clocks(path);
 	(void)timeline_close(t, &counts, &err);
 	close(fd);
 	buf_release(&file);

@@ -183,9 +183,10 @@ bool input_find_host(const char *path, struct buf *out)
 		if (type == FRAME_SESSION)
 			session = json_loadb(payload, bytes, 0, NULL);
 	const char *host = json_string_value(json_object_get(session, "host"));
-	if (host)
+	bool found = host && *host;
+	if (found)
 		buf_add_str(out, host);
 	recording_reader_free(r);
 	json_decref(session);
-	return host && *host;
+	return found;
 }
