@@ -16,28 +16,30 @@
 #define SHOWN 20u /* of each kind the largest */
 
 struct memory_findings {
-	struct analysis *leaks, *inefficient;
+	struct analysis *leaks;
+	struct analysis *inefficient; /* NULL: nothing can be found */
 };
 
-struct memory_findings *memory_findings_new(void)
+struct memory_findings *memory_findings_new(bool accesses)
 {
 	struct memory_findings *f = xcalloc(1, sizeof(*f));
 
 	f->leaks = leaks_new(NULL);
-	f->inefficient = inefficient_new(NULL);
+	f->inefficient = accesses ? inefficient_new(NULL) : NULL;
 	return f;
 }
 
 void memory_findings_free(struct memory_findings *f)
 {
 	analysis_free(f->leaks);
-	analysis_free(f->inefficient);
+	if (f->inefficient)
+		analysis_free(f->inefficient);
 	free(f);
 }
 
 uint64_t memory_findings_attrs(void)
 {
-	struct memory_findings *f = memory_findings_new();
+	struct memory_findings *f = memory_findings_new(true);
 	uint64_t attrs = f->leaks->ops->attrs | f->inefficient->ops->attrs;
 
 	memory_findings_free(f);
@@ -47,13 +49,15 @@ uint64_t memory_findings_attrs(void)
 void memory_findings_row(struct memory_findings *f, const struct row *row)
 {
 	f->leaks->ops->row(f->leaks, row);
-	f->inefficient->ops->row(f->inefficient, row);
+	if (f->inefficient)
+		f->inefficient->ops->row(f->inefficient, row);
 }
 
 void memory_findings_process(struct memory_findings *f, uint32_t pid, const char *command)
 {
 	f->leaks->ops->process(f->leaks, pid, command);
-	f->inefficient->ops->process(f->inefficient, pid, command);
+	if (f->inefficient)
+		f->inefficient->ops->process(f->inefficient, pid, command);
 }
 
 /* --- instants --- */
@@ -213,6 +217,6 @@ void memory_findings_put(struct memory_findings *f, const struct blocks *blocks,
 	/* rows of a dump that went back in time would need a second reading */
 	if (!f->leaks->ops->unordered(f->leaks))
 		put_leaks(f, process, arg);
-	if (!f->inefficient->ops->unordered(f->inefficient))
+	if (f->inefficient && !f->inefficient->ops->unordered(f->inefficient))
 		put_inefficient(f, process, arg);
 }

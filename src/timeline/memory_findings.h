@@ -8,7 +8,8 @@
 
 struct memory_findings;
 
-struct memory_findings *memory_findings_new(void);
+/* accesses: of memory may have been recorded; without them none is inefficient. */
+struct memory_findings *memory_findings_new(bool accesses);
 void memory_findings_free(struct memory_findings *f);
 uint64_t memory_findings_attrs(void); /* attributes of rows that they need */
 

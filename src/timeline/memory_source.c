@@ -387,7 +387,9 @@ int timeline_read_memory(struct timeline *t, const struct timeline_source *from,
 {
 	struct memory_source s = {
 		.t = t, .host = from->host, .processes = others->processes, .notes = notes};
+	struct mem_asked asked = {0};
 	struct input_sink who = {.processes = others->processes,
+				 .asked = &asked,
 				 .attrs = 1ull << ATTR_SIZE,
 				 .beside = others->names};
 	struct input_sink sink = {
@@ -402,7 +404,7 @@ int timeline_read_memory(struct timeline *t, const struct timeline_source *from,
 	int r = input_read(from->path, &who, err);
 
 	s.blocks = blocks_new();
-	s.findings = memory_findings_new();
+	s.findings = memory_findings_new(!asked.known || asked.own || asked.accesses);
 	if (r == 0)
 		r = input_read(from->path, &sink, err);
 	for (size_t i = 0; i < s.npools; i++)
