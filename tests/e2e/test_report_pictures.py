@@ -202,6 +202,19 @@ job()
     page.check()
 
 
+def test_what_grows_without_steps_comes_first(build, browser, tmp_path):  # noqa: F811
+    rows = [COLUMNS]
+    for i in range(240):
+        rows.append(f'{i + 1},MALLOC,HOST,N/A,{10**9 * i},7,7,cpu,{(i + 1) << 21},"{{allocation_id:{i + 1},addr:{(i + 1) << 21},'
+                    f'size:{1 << 20},owner:HOST,total:9,used:9}}","/srv/serve.py(3): grow",N/A')  # fmt: skip
+    (tmp_path / "memscope_dump_1.csv").write_text("\n".join(rows) + "\n")
+    run(build / "bin/sonde", "report", "-o", tmp_path / "r.html", tmp_path / "memscope_dump_1.csv")
+    page = Page(browser, tmp_path / "r.html")
+    first = page.js("(({ dataset, className, innerText }) => [dataset.id, className, innerText])(document.querySelector('#answers .answer'))")
+    assert first[0] == "leaks" and "brief" not in first[1] and first[2].startswith("grows"), first
+    page.check()
+
+
 def test_a_recording_of_nothing_has_no_empty_pictures(build, browser, tmp_path):  # noqa: F811
     run(build / "bin/sonde", "mem", "record", "-o", tmp_path / "out", "--", "/bin/true")
     run(build / "bin/sonde", "report", "-o", tmp_path / "r.html", tmp_path / "out")

@@ -101,11 +101,12 @@ const PICTURE_OF = { oom: "memory", leaks: "tables", owners: "flame", peak: "fla
 const stateOf = (a) => {
   if (a.id === "owners" || a.id === "peak") return a.judged ? "" : "unknown";
   if (a.id === "gaps" && a.judged && a.findings) return "uneven";
+  if (a.id === "leaks" && !a.findings && (a.json?.grows_over_time || []).length) return "grows";
   return a.findings && a.id !== "gaps" ? "found" : a.judged ? "fine" : "unknown";
 };
 
 // What was found comes first, what is fine last.
-const rankOf = (a) => (a.id === "owners" || a.id === "peak" ? 2 : { found: 1, uneven: 3, unknown: 4, fine: 5 }[stateOf(a)]);
+const rankOf = (a) => (a.id === "owners" || a.id === "peak" ? 2 : { found: 1, grows: 1.5, uneven: 3, unknown: 4, fine: 5 }[stateOf(a)]);
 
 // What devices did, from the sentence on that names the slowest rank, if there is one.
 const deviceAnswer = (a, i) => {
@@ -130,7 +131,7 @@ const showAnswers = (memories, held, activities) => {
     if (i === 0 && memories.length === 1) list.append(...activities.map(deviceAnswer).filter((e) => e.classList.contains("found")));
     for (const a of [...memory.model.answers].sort((p, q) => rankOf(p) - rankOf(q))) {
       const state = stateOf(a), words = { unknown: "not known", "": a.id }[state] || state;
-      const brief = state === "fine" || state === "unknown", kind = words === "uneven" ? "unknown" : state;
+      const brief = state === "fine" || state === "unknown", kind = words === "uneven" || words === "grows" ? "unknown" : state;
       list.append(el("div", { class: `answer ${kind}${brief ? " brief" : ""}`, "data-id": a.id }, el("span", { class: "state" }, words), el("div", {}, el("p", { class: "answer-text" }, a.answer),
         el("div", { class: "links" }, el("code", {}, a.command), i ? "" : el("a", { href: "#" + PICTURE_OF[a.id], onclick: () => jump(a.id) }, "picture"),
           a.text === a.answer && !brief ? "" : el("details", {}, el("summary", {}, "in full"), el("pre", { tabindex: "0" }, a.text))))));

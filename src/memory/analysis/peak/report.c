@@ -99,8 +99,10 @@ static void describe_owners(struct peak *p, const struct peak_device *d, struct 
 	breakdown_describe_device(p->breakdown, d->device, true, out);
 	add_text(out, " peaked at {}", BYTES(peak_bytes(d)));
 	breakdown_describe_when(p->breakdown, d->device, false, out);
-	add_text(out, d->shares.bytes ? ": " : "");
-	owner_tree_answer(&d->tree, out);
+	if (d->shares.bytes && !owner_tree_is_one_source(&d->tree)) { /* "100 % HOST" */
+		add_text(out, ": ");
+		owner_tree_answer(&d->tree, out);
+	}
 	add_text(out, ".");
 }
 
