@@ -26,6 +26,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#define PROGRAM "/proc/self/exe"
 #define THREAD_NAME "clocks of other hosts"
 #define EVERY_NS (60 * 1000000000ull)
 #define CONFIG_BYTES (1u << 20)
@@ -113,22 +114,43 @@ static int add_own_clock(const struct peer_clocks *p, struct err *err)
 	return r;
 }
 
+/* Has anybody answered since? */
+static bool has_trip_since(const struct peer_clocks *p, uint64_t ns)
+{
+	struct clock_trips trips = {0};
+	bool found = false;
+
+	if (clock_file_read(p->file, &trips, NULL) == 0)
+		for (size_t i = 0; i < trips.n; i++)
+			found |= (uint64_t)trips.list[i].asked_ns >= ns;
+	clock_trips_release(&trips);
+	return found;
+}
+
 static void measure_once(struct peer_clocks *p, unsigned timeout_ms)
 {
+	static const char failed[] = "'" PROGRAM "' failed: sonde ctl clocks: ";
+	uint64_t began_ns = clock_mono_ns();
 	const char *argv[] = {
-		"/proc/self/exe", "ctl",    "clocks", "--timeout", "3",
-		"--hostname",	  p->hosts, "-o",     p->file,	   p->certs ? "--certs-dir" : NULL,
-		p->certs,	  NULL};
+		PROGRAM,      "ctl",	"clocks", "--timeout", "3",
+		"--hostname", p->hosts, "-o",	  p->file,     p->certs ? "--certs-dir" : NULL,
+		p->certs,     NULL};
 	const struct run_options o = {.timeout_ms = timeout_ms, .max_bytes = 1u << 20};
 	struct buf printed = {0};
 	struct err err = {0};
 	int r = run_program(argv, &o, &printed, &err);
 
-	if (r == 0)
+	/* of several hosts it fails for one */
+	if (has_trip_since(p, began_ns))
 		r = add_own_clock(p, &err);
+	else if (r == 0)
+		r = err_set(&err, -EPROTO, "it answers without a time");
+	const char *why = r == 0 ? "" : err.text;
+	if (!strncmp(why, failed, sizeof(failed) - 1))
+		why += sizeof(failed) - 1;
 	pthread_mutex_lock(&p->lock);
 	p->measured += r == 0;
-	snprintf(p->why, sizeof(p->why), "%.159s", r < 0 ? err.text : "");
+	snprintf(p->why, sizeof(p->why), "%.159s", why);
 	p->running = false;
 	pthread_mutex_unlock(&p->lock);
 	buf_release(&printed);

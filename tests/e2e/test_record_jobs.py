@@ -14,6 +14,7 @@ from browser import Browser
 from daemon import Daemon
 from recording import clean_env, wait_finished
 from test_clocks import make_wrong_clock
+from test_ctl_fleet import Fake
 from test_idle_devices import PROGRAM, packages  # noqa: F401
 from test_record_everything import names_in, read_timeline, simtrain
 from test_timeline import Ui, path_of, query, read
@@ -297,7 +298,24 @@ def test_no_daemon_to_compare_clocks_with(build, tmp_path):
     assert "could not be compared" in said and "only the collectives" in said
     answer = [json.loads(f.read_text()).get("clocks") for f in out.glob("*/answer.json")]
     (clocks,) = [c for c in answer if c]
-    assert clocks["measured"] == 0 and clocks["why"]
+    assert clocks["measured"] == 0 and clocks["why"].startswith("connection refused by")
+
+
+@pytest.mark.parametrize("answers", [False, True])
+def test_hosts_that_answer_without_a_time(build, tmp_path, answers):
+    """Whatever listens there: what was not compared is not called so, and what another host said is kept."""
+    with Fake(getTime=lambda request: {"time_ns": 1 << 62}) as wrong, Daemon(build, tmp_path) as d:
+        hosts = ",".join(f"127.0.0.1:{port}" for port in [wrong.port] + answers * [d.port])
+        words = [build / "bin/sonde", "record", "--only=counters", f"--clocks={hosts}", "-o", tmp_path / "rec"]
+        words += ["--", sys.executable, "-c", "import time; time.sleep(1)"]
+        r = subprocess.run(words, env=clean_env(tmp_path), check=True, timeout=60, stderr=subprocess.PIPE, text=True)
+        (recording,) = (tmp_path / "rec").glob("recording_*")
+        wait_finished(recording)
+    clocks = json.loads((recording / "answer.json").read_text())["clocks"]
+    assert clocks["measured"] == 2 * answers, r.stderr
+    assert clocks["why"] == (None if answers else "it answers without a time")
+    trips = json.loads((recording / "clocks.json").read_text())["trips"]
+    assert {t["label"] for t in trips} == ({"here", f"127.0.0.1:{d.port}"} if answers else set())
 
 
 @pytest.mark.needs("root")
