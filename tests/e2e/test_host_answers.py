@@ -455,7 +455,7 @@ REFUSED = """
 import resource, sys
 def load(n): return bytearray(n)
 kept = load(24 << 20)
-limit = 400 << 20
+limit = int(sys.argv[2]) << 20
 resource.setrlimit(getattr(resource, sys.argv[1]), (limit, limit))
 try: load(1 << 30)
 except MemoryError: print("refused")
@@ -465,7 +465,7 @@ except MemoryError: print("refused")
 def test_refused_by_a_limit(hurts):
     for name in ("RLIMIT_AS", "RLIMIT_DATA"):
         h = hurts(name)
-        assert run_python(h, REFUSED, name, opts=["--call-stack=python:10"]).stdout == b"refused\n"
+        assert run_python(h, REFUSED, name, "400", opts=["--call-stack=python:10"]).stdout == b"refused\n"
         (incident,) = ask(h, "oom")["incidents"]
         assert (incident["device"], incident["function"]) == ("cpu", f"malloc, {name}")
         assert incident["requested_bytes"] == (1 << 30) + 1 and incident["where"].startswith("load (")
@@ -479,6 +479,13 @@ def test_refused_by_a_limit(hurts):
         assert "in use; 1.00 GiB" in " ".join(r.stdout.split())
         assert re.search(r"Device cpu: 400.00 MiB allowed, [0-9.]+ MiB in use, ", r.stdout), r.stdout
         assert name in r.stdout and "asked of host memory" in said(h, "show")
+
+
+def test_a_limit_below_what_is_in_use(hurt):
+    """Set by a program that has more already: it is not a part of what it may have."""
+    assert run_python(hurt, REFUSED, "RLIMIT_AS", "8").stdout == b"refused\n"
+    words = " ".join(said(hurt, "oom").split())
+    assert re.search(r"it may have 8.00 MiB of address space, .*, less than the [0-9.]+ MiB that were in use", words), words
 
 
 @pytest.mark.parametrize("program", ["posix_memalign", "new"])

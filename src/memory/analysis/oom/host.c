@@ -55,7 +55,9 @@ void oom_host_reason(const struct oom *o, const struct oom_incident *i, struct b
 			 TEXT(is_data_limit(i) ? "of data (RLIMIT_DATA, ulimit -d)"
 					       : "of address space, libraries and reservations "
 						 "included (RLIMIT_AS, ulimit -v)"));
-	if (i->limit && i->space_bytes)
+	if (i->limit && i->space_bytes > i->limit) /* it was set when there was more */
+		add_text(out, ", less than the {} that were in use", BYTES(i->space_bytes));
+	else if (i->limit && i->space_bytes)
 		add_text(out, ", of which {} were in use", BYTES(i->space_bytes));
 	if (group != NO_GROUP) {
 		add_text(out, "; its control group may have {}", BYTES(group));
