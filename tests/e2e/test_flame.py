@@ -3,6 +3,7 @@
 
 import os
 import subprocess
+import sys
 import xml.etree.ElementTree as xml
 
 from test_report_page import Page, ask, browser, made, profiles, run  # noqa: F401: fixtures
@@ -45,6 +46,18 @@ def test_pictures(build, made, tmp_path):  # noqa: F811
         assert "75.00 %" in step
     r = subprocess.run([sonde, "flame", "--at=end", "-o", tmp_path / "x.html", made[0]], capture_output=True)
     assert r.returncode == 2 and b"--at" in r.stderr
+
+
+def test_no_picture_of_nothing(build, tmp_path):
+    """A recording of Python stacks alone: its page has them, a picture of memory would be empty."""
+    work = "import time\nend = time.time() + 0.5\nwhile time.time() < end: pass"
+    sonde, out = build / "bin/sonde", tmp_path / "recordings"
+    run(sonde, "record", "-q", "--only=stacks", "-o", out, "--", sys.executable, "-c", work)
+    (recording,) = out.iterdir()
+    svg = tmp_path / "x.svg"
+    r = subprocess.run([sonde, "flame", "-o", svg, recording], capture_output=True)
+    assert r.returncode == 1 and b"no block was alive" in r.stderr and not svg.exists()
+    run(sonde, "flame", "-o", tmp_path / "x.html", recording)
 
 
 def test_open(build, tmp_path):

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MulanPSL-2.0 */
 #include "memory/export/block_profile.h"
 
+#include <errno.h>
 #include <stdlib.h>
 
 #include "base/containers/intern.h"
@@ -188,7 +189,13 @@ int block_profile_write(struct analysis *a, const char *path, struct export_sums
 
 		add_values(p, s->pool, block_frames_of(&p->frames, a->blocks, &s->sample), values);
 	}
-	r = profile_write(p->profile, path, err);
+	if (o.format == PROFILE_FLAME && !out->blocks)
+		r = err_set(
+			err, -ENODATA,
+			"no block was alive at that moment, so the picture would be empty; "
+			"Python stacks of a recording are in a page: sonde flame -o flame.html");
+	else
+		r = profile_write(p->profile, path, err);
 	profile_free(p->profile);
 	block_frames_release(&p->frames);
 	return r;
