@@ -64,7 +64,7 @@ class Forker:
 
     def answer(self, seconds):
         if not select.select([self.process.stdout], [], [], seconds)[0]:
-            return None
+            raise subprocess.TimeoutExpired(self.process.args, seconds)
         line = self.process.stdout.readline()
         assert line, "the process that forks has ended"
         return int(line)
@@ -75,12 +75,15 @@ class Forker:
             words, files = [str(w) for w in words], [os.devnull, out.name, err.name]
             asked = {"words": words, "cwd": str(cwd), "env": env, "files": files}
             self.process.stdin.write(json.dumps(asked).encode() + b"\n")
-            child = self.answer(timeout)  # it imports torch before its first
-            status = self.answer(timeout)
-            if status is None:
-                os.kill(child, signal.SIGKILL)
-                self.answer(timeout)
-                raise subprocess.TimeoutExpired(words, timeout, out.read(), err.read())
+            child = None
+            try:
+                child = self.answer(timeout)  # it imports torch before its first
+                status = self.answer(timeout)
+            except BaseException:  # also a deadline: what comes from this one now is not known any more
+                self.process.kill()
+                if child:
+                    os.kill(child, signal.SIGKILL)
+                raise
             code = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
             return subprocess.CompletedProcess(words, code, out.read(), err.read())
 
@@ -104,7 +107,7 @@ class Forks:
             forker.end()
 
     def of(self, torch):
-        if torch not in self.made:
+        if torch not in self.made or self.made[torch].process.poll() is not None:
             self.made[torch] = Forker(torch, self.env)
         return self.made[torch]
 
