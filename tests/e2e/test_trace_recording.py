@@ -2,6 +2,7 @@
 """`dyno nputrace` of a running job leaves a recording beside its files: what reads one of `sonde record` reads it."""
 
 import collections
+import contextlib
 import json
 import os
 import re
@@ -10,6 +11,7 @@ import signal
 import subprocess
 
 import pytest
+from capabilities import lacks
 from monitored import environment
 from traced_steps import PythonJob, daemon_for, dirs, functions, program
 from waiting import wait_until
@@ -169,3 +171,42 @@ def test_a_page_has_the_stacks_of_all_ranks(build, tmp_path):
     assert page["notes"] == ["The memory of a traced job is shown for one process: name the directory of its trace."]
     (alone,) = [json.loads(sonde(build, "report", "--json", "-o", tmp_path / "r.html", d).stdout) for d in dirs(out)[:1]]
     assert (alone["profiles"], alone["recordings"], alone["notes"]) == (1, 1, [])
+
+
+@contextlib.contextmanager
+def disk_of(place, kib):
+    place.mkdir()
+    mount = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={kib}k", "none", place], capture_output=True)
+    if mount.returncode:
+        lacks("mount", "cannot mount a tmpfs")
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", "-l", place], check=True)
+
+
+@pytest.mark.needs("root")
+def test_a_disk_that_is_nearly_full(build, tmp_path):
+    """A trace that has room is there, and its recording takes no more than it needs; without room for it the trace is there,
+    and a word. Nothing is shown where nothing was written."""
+    with daemon_for(build, tmp_path) as node, PythonJob(build, node.daemon, tmp_path, program()) as job:
+        node.wait_step(3)
+        dyno = [build / "bin/dyno", "--port", node.daemon.port, "nputrace", "--start-step=-1", "--wait", "--iterations=2"]
+
+        def trace(out):
+            r = subprocess.run(list(map(str, [*dyno, "--log-file", out])), capture_output=True, text=True, timeout=60)
+            left = {f.name if f.parent != out else f.suffix: f.stat().st_size for f in out.rglob("*") if f.is_file()}
+            return r.returncode, "to see it as a page" in r.stderr, left
+
+        status, shown, whole = trace(tmp_path / "whole")
+        assert status == 0 and shown and whole.pop("events.sonde")
+        kib = sum(-(-size // 4096) * 4 for size in whole.values())
+        for more, has_trace, has_recording in ((-40, False, False), (8, True, False), (80, True, True)):
+            with disk_of(tmp_path / f"disk{more}", kib + more) as out:
+                status, shown, left = trace(out)
+            assert (status == 0, shown) == (has_trace, has_trace), left
+            assert ("trace.json" in left, "summary.json" in left) == (has_trace, has_trace), left
+            assert has_recording == ("events.sonde" in left), left
+            assert ("events.sonde.error.txt" in left) == (has_trace and not has_recording), left
+            assert has_trace or list(left) == [".txt"], left
+        assert job.process.poll() is None

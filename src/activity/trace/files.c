@@ -111,6 +111,31 @@ static int write_memory(struct trace_state *t, const char *dir, struct err *err)
 	return split_file_write(dir, "memory.csv", &out, err);
 }
 
+/* The recording repeats what the other files have: without it the trace is what was asked for. Without a
+ * descriptor all of them are written again. */
+static int write_recording(struct trace_state *t, const char *dir, struct err *err)
+{
+	struct err why = {0};
+	int r = trace_recording_write(t, dir, &why);
+
+	if (r == -EMFILE || r == -ENFILE)
+		return err_set(err, r, "%s", why.text);
+	if (r == 0)
+		return 0;
+	char *path = xasprintf("%s/" SESSION_RECORDING, dir);
+	char *beside = xasprintf("%s" SPLIT_TROUBLE_SUFFIX, path);
+	struct buf text = {0};
+
+	log_err("process %u: its trace has no recording: %s", t->w->pid, why.text);
+	(void)fs_unlink(path, NULL);
+	buf_addf(&text, "The recording of this trace was not written: %s.\n", why.text);
+	(void)fs_leave_note(beside, &text, FILE_MODE, NULL);
+	buf_release(&text);
+	free(beside);
+	free(path);
+	return 0;
+}
+
 static int write_into(struct trace_state *t, const char *dir, struct err *err)
 {
 	trace_calls_end(t);
@@ -127,7 +152,7 @@ static int write_into(struct trace_state *t, const char *dir, struct err *err)
 	if (r == 0)
 		r = split_file_write_json(dir, SPLIT_RANK_FILE, split_rank_json(rank), err);
 	if (r == 0)
-		r = trace_recording_write(t, dir, err);
+		r = write_recording(t, dir, err);
 	if (r == 0 && t->w->trace.analyse) {
 		r = write_words(rank, dir, err);
 		rank = NULL;

@@ -9,7 +9,11 @@
 int record_writer_open(struct record_writer *w, const char *path, uint64_t lost, struct err *err)
 {
 	*w = (struct record_writer){.lost = lost, .err = err};
-	return recording_create_new(&w->to, path, FILE_MODE, err);
+	int r = recording_create_new(&w->to, path, FILE_MODE, err);
+
+	if (r == 0)
+		recording_expect(w->to, 0); /* it is small, and is written at once */
+	return r;
 }
 
 void record_frame(struct record_writer *w, enum frame_type type, const void *payload, size_t bytes)

@@ -478,11 +478,13 @@ static int send_and_print(struct run *r, struct err *err)
 		status = print_outcomes(r);
 	else if (waits && status == EXIT_DONE)
 		status = ctl_wait_print(r->c, &r->w);
-	if (!json && status == EXIT_DONE)
-		print_next_commands(r);
 	if (status == EXIT_DONE)
 		status = exit_status(r);
-	return status == EXIT_DONE && waits ? ctl_wait_status(r->c, &r->w) : status;
+	if (status == EXIT_DONE && waits)
+		status = ctl_wait_status(r->c, &r->w);
+	if (!json && status == EXIT_DONE)
+		print_next_commands(r);
+	return status;
 }
 
 int ctl_request_run(struct ctl *c, const struct ctl_request *o)
