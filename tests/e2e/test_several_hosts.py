@@ -215,9 +215,11 @@ def test_the_page_of_several_hosts(build, tmp_path, certs):
         words = b.js("document.getElementById('hosts-words').innerText")
         assert f"rank 5 on {EVIL} is the slowest" in words and "1 of 1 has ended no step for long" in words
         b.js(f"(() => {{ const e = {json.dumps(EVIL)}; showOrder({{hosts: [{{host: e, ok: true, error: null, state: 'triggered',"
-             " triggered: 1, note: e, wait: [{pid: 1, state: 'done', path: e}, {pid: 2, state: 'failed', why: e}]}]}); })()")  # fmt: skip
+             " triggered: 1, note: e, wait: [{pid: 1, state: 'done', path: e}, {pid: 2, state: 'failed', why: e},"
+             " {pid: 3, state: 'done', path: '/' + 'a'.repeat(200)}]}]}); })()")  # fmt: skip
         assert b.js("document.getElementById('result').innerText").count(EVIL) == 6
         look(b, 390)
+        assert b.js("(({scrollWidth, clientWidth}) => scrollWidth <= clientWidth)(document.getElementById('result'))")
         assert b.js("document.documentElement.scrollWidth <= innerWidth") and axe.serious(b) == []
         click(b, "#hosts-stop")
         assert b.js("document.getElementById('hosts-table').hidden")
