@@ -217,7 +217,7 @@ def test_the_page_of_several_hosts(build, tmp_path, certs):
         b.js(f"(() => {{ const e = {json.dumps(EVIL)}; showOrder({{hosts: [{{host: e, ok: true, error: null, state: 'triggered',"
              " triggered: 1, note: e, wait: [{pid: 1, state: 'done', path: e}, {pid: 2, state: 'failed', why: e},"
              " {pid: 3, state: 'done', path: '/' + 'a'.repeat(200)}]}]}); })()")  # fmt: skip
-        assert b.js("document.getElementById('result').innerText").count(EVIL) == 6
+        assert b.js("document.getElementById('result').innerText").count(EVIL) == 7
         look(b, 390)
         assert b.js("(({scrollWidth, clientWidth}) => scrollWidth <= clientWidth)(document.getElementById('result'))")
         assert b.js("document.documentElement.scrollWidth <= innerWidth") and axe.serious(b) == []
