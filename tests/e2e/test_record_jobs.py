@@ -301,6 +301,13 @@ def test_no_daemon_to_compare_clocks_with(build, tmp_path):
     assert clocks["measured"] == 0 and clocks["why"].startswith("connection refused by")
 
 
+@pytest.mark.parametrize("hosts", ["\udcff", "a b", "@/etc/passwd", ",,", "node[3-1]"])
+def test_what_is_no_list_of_hosts_is_refused(build, tmp_path, hosts):
+    words = [build / "bin/sonde", "record", f"--clocks={hosts}", "-o", tmp_path / "rec", "--", "touch", tmp_path / "ran"]
+    r = subprocess.run(words, env=clean_env(tmp_path), timeout=60, stderr=subprocess.PIPE)
+    assert r.returncode == 2 and b"invalid value of --clocks: " in r.stderr and not list(tmp_path.iterdir()), r.stderr
+
+
 @pytest.mark.parametrize("answers", [False, True])
 def test_hosts_that_answer_without_a_time(build, tmp_path, answers):
     """Whatever listens there: what was not compared is not called so, and what another host said is kept."""
@@ -329,6 +336,7 @@ def test_hosts_that_answer_without_a_time(build, tmp_path, answers):
         (dict(SLURM_NNODES="1", SLURM_JOB_NODELIST="gpu01"), ""),
         (dict(MASTER_ADDR="10.0.0.7"), "10.0.0.7"),
         (dict(MASTER_ADDR="localhost"), ""),
+        (dict(MASTER_ADDR="\udcff\x1b[2J"), ""),
     ],
 )
 def test_whose_clock_is_compared(build, tmp_path, env, hosts, certs):

@@ -10,10 +10,12 @@
 #include "base/text/number_read.h"
 #include "cli/command.h"
 #include "cli/stack/seconds.h"
+#include "client/hosts.h"
 #include "daemon/daemon.h"
 #include "launch/monitor.h"
 #include "memory/options/values.h"
 #include "wire/record.h"
+#include "wire/rpc.h"
 
 #define OUTPUT "sonde_recordings"
 #define STACKS_NS 20000000u
@@ -95,6 +97,16 @@ static void choose_peer(struct buf *out)
 		buf_clear(out);
 }
 
+static int check_hosts(const char *text, struct err *err)
+{
+	struct host_list list = {0};
+	struct err why = {0};
+	int r = host_list_add(&list, text, RPC_PORT, &why);
+
+	host_list_release(&list);
+	return r < 0 ? err_set(err, -EINVAL, "invalid value of --clocks: %s", why.text) : 0;
+}
+
 static int set_clocks(const struct record_options *o, struct mem_config *c, struct err *err)
 {
 	bool certs = o->certs && *o->certs && strcmp(o->certs, DAEMON_NO_CERTS) != 0;
@@ -105,6 +117,10 @@ static int set_clocks(const struct record_options *o, struct mem_config *c, stru
 		choose_peer(&hosts);
 	else if (o->clocks && strcmp(o->clocks, "off") != 0)
 		buf_add_str(&hosts, o->clocks);
+	if (hosts.len && (r = check_hosts(buf_str(&hosts), o->clocks ? err : NULL)) < 0) {
+		r = o->clocks ? r : 0; /* of no use, but no reason not to run the job */
+		buf_clear(&hosts);
+	}
 	if (hosts.len >= sizeof(c->clock_hosts) && o->clocks)
 		r = err_set(err, -EINVAL, "--clocks has more than %zu characters",
 			    sizeof(c->clock_hosts) - 1);
