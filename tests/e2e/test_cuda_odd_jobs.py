@@ -270,6 +270,19 @@ def test_memory_that_others_of_the_job_hold(cuda, how):
     assert ("of this job used 107.00 MiB of device 0 and is not in this recording" in text) == (how != "recorded")
 
 
+@pytest.mark.needs("root")
+@pytest.mark.needs("unshare")
+def test_a_job_that_is_the_first_process_of_a_container(cuda):
+    where = cuda.tmp / "out"
+    env = {**cuda.env, **SMALL, "SIM_GPU_STATE": str(cuda.tmp / "gpus"), "SIM_CUDA_CONTEXT_MIB": "100"}
+    family = ["/usr/bin/python3", "-c", FAMILY, "own", cuda.program, "runtime", "hold", "/usr/bin/python3", "-c", HOLDS]
+    words = ["unshare", "--pid", "--fork", "--mount-proc", *cuda.command(where), *family]
+    done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    text = cuda.say(where)
+    assert "of this job used 107.00 MiB of device 0 and is not in this recording" in text, text
+
+
 def test_numbers_of_another_container(cuda):
     """The driver lists those of the host, among them one that a process of the job has here; none is the job's own."""
     where = cuda.tmp / "out"

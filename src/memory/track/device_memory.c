@@ -182,7 +182,7 @@ static bool is_of_job(const struct device_memory *m, pid_t pid)
 
 	for (unsigned i = 0; i < MAX_ANCESTORS && proc_stat_read(of, &st) == 0; i++) {
 		of = (pid_t)st.parent;
-		if (of <= 1)
+		if (of <= 0)
 			break;
 		if ((m->page && (uint32_t)of == m->page->root_pid) ||
 		    hmap_get(&m->recorded, (uint64_t)of) != HMAP_NONE)
