@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/containers/names.h"
 #include "base/mem.h"
 #include "memory/analysis/common/block_steps.h"
 #include "memory/analysis/leaks/leaks_report.h"
@@ -391,13 +392,69 @@ static void print_growing(const struct leaks_view *g)
 		report_more(&g->report, 2, n - top, "place");
 }
 
-static void print_kept(const struct leaks_view *g, const struct leak_finding *f)
+/* Sites that look alike to a reader: one line, and what came of it. */
+struct kept_place {
+	const struct leak_finding *largest;
+	uint64_t bytes, blocks;
+	size_t sites, order;
+};
+
+static int larger_kept_first(const void *a, const void *b)
 {
+	const struct kept_place *x = a, *y = b;
+
+	if (x->bytes != y->bytes)
+		return x->bytes > y->bytes ? -1 : 1;
+	return x->order < y->order ? -1 : x->order > y->order;
+}
+
+/* What is printed of it, but for sizes; a site without a line is a place of its own. */
+static void add_kept_key(const struct leaks_view *g, const struct leak_finding *f, struct buf *out)
+{
+	buf_addf(out, "%p %d %u %u ", (const void *)f->site->pool, (int)f->kind, f->first_step,
+		 f->last_step);
+	if (f->kind == LEAK_ROLLING || !stacks_where(leaks_stacks(g->l), f->site->stack, out))
+		buf_addf(out, "%p", (const void *)f);
+}
+
+static struct kept_place *find_kept(const struct leaks_view *g, size_t *out_count)
+{
+	struct kept_place *places = xcalloc(g->a->nfindings + 1, sizeof(*places));
+	struct names keys = {0};
+	struct buf key = {0};
+
+	for (size_t i = 0; i < g->a->nfindings; i++) {
+		const struct leak_finding *f = &g->a->findings[i];
+
+		if (f->kind == LEAK_GROWTH || f->kind == LEAK_OF_POOL)
+			continue;
+		buf_clear(&key);
+		add_kept_key(g, f, &key);
+		struct kept_place *p = &places[names_of(&keys, key.data, key.len)];
+		if (!p->largest || f->bytes > p->largest->bytes)
+			p->largest = f;
+		p->order = i;
+		p->sites++;
+		p->bytes += f->bytes;
+		p->blocks += f->blocks;
+	}
+	*out_count = keys.count;
+	names_release(&keys);
+	buf_release(&key);
+	SORT(places, *out_count, larger_kept_first);
+	return places;
+}
+
+static void print_kept(const struct leaks_view *g, const struct kept_place *kept)
+{
+	const struct leak_finding *f = kept->largest;
 	const struct leak_process *p = f->site->pool->process->own;
 
 	leaks_print_site(g, f->site);
-	print(g, "{}, allocated in ", HELD(f->bytes, f->blocks));
+	print(g, "{}, allocated in ", HELD(kept->bytes, kept->blocks));
 	print_steps(g, f);
+	if (kept->sites > 1)
+		print(g, " in {}", COUNT_OF(kept->sites, "call stack"));
 	if (f->kind == LEAK_ONCE)
 		print(g, ", alive for {} since: a one-time cache, or a one-time leak\n",
 		      COUNT_OF(p->last_step - f->last_step, "step"));
@@ -412,24 +469,24 @@ static void print_kept(const struct leaks_view *g, const struct leak_finding *f)
 static void print_not_growing(const struct leaks_view *g)
 {
 	uint64_t pool_blocks = 0, pool_bytes = 0;
-	size_t n = 0, top = g->report.style->top;
+	size_t n, top = g->report.style->top;
+	struct kept_place *places = find_kept(g, &n);
 
+	if (n && top)
+		report_title(&g->report, "Kept, but not growing");
+	for (size_t i = 0; i < n && i < top; i++)
+		print_kept(g, &places[i]);
+	if (n > top && top)
+		report_more(&g->report, 2, n - top, "place");
+	free(places);
 	for (size_t i = 0; i < g->a->nfindings; i++) {
 		const struct leak_finding *f = &g->a->findings[i];
 
-		if (f->kind == LEAK_OF_POOL) {
-			pool_blocks += f->blocks;
-			pool_bytes += f->bytes;
-		}
-		if (f->kind == LEAK_GROWTH || f->kind == LEAK_OF_POOL)
+		if (f->kind != LEAK_OF_POOL)
 			continue;
-		if (!n++ && top)
-			report_title(&g->report, "Kept, but not growing");
-		if (n <= top)
-			print_kept(g, f);
+		pool_blocks += f->blocks;
+		pool_bytes += f->bytes;
 	}
-	if (n > top && top)
-		report_more(&g->report, 2, n - top, "place");
 	if (pool_blocks)
 		print(g,
 		      "\nThe pools took {} from the driver after the first step. This memory is "
