@@ -42,6 +42,39 @@ def pixels(page, canvas, x, y, w=1, h=1):
     return page.js(f"[...{canvas}.canvas.getContext('2d').getImageData({x}, {y}, {w}, {h}).data]")
 
 
+@pytest.fixture(scope="module")
+def refused(build, tmp_path_factory):
+    """A recording in which memory ran out, and its report."""
+    tmp = tmp_path_factory.mktemp("refused")
+    out, page = tmp / "rec", tmp / "r.html"
+    run(build / "bin/msmemscope", "--call-stack=c:20", "--analysis=leaks,decompose,oom", "--report=off", f"--output={out}",
+        "--", build / "sim/simtrain", "--quiet", "--steps", 6, "--fault", "oom",
+        env={**os.environ, "LD_LIBRARY_PATH": str(build / "sim")})  # fmt: skip
+    run(build / "bin/sonde", "report", "-o", page, out)
+    return out, page
+
+
+def words_drawn(page, canvas):
+    """The texts that a picture draws, as it draws itself anew."""
+    return page.js(f"((c) => {{ const g = c.canvas.getContext('2d'), seen = [], real = g.fillText.bind(g);"
+                   f" g.fillText = (t, ...r) => {{ seen.push(t); real(t, ...r); }}; c.paint(); delete g.fillText;"
+                   f" return seen; }})({canvas})")  # fmt: skip
+
+
+def pixels(page, canvas, x, y, w=1, h=1):
+    return page.js(f"[...{canvas}.canvas.getContext('2d').getImageData({x}, {y}, {w}, {h}).data]")
+
+
+@pytest.mark.parametrize("width", (1400, 390))
+def test_an_answer_in_full(browser, refused, width):  # noqa: F811
+    """As the command prints it, line by line, and not over its neighbours."""
+    page = Page(browser, refused[1], width=width)
+    page.js("document.querySelectorAll('.answers details').forEach((d) => { d.open = true; })")
+    texts = page.js("[...document.querySelectorAll('.answers pre')].map((p) => p.innerText)")
+    assert texts and max(text.count("\n") for text in texts) > 4 and not any("\ufffd" in t for t in texts)
+    assert page.js("document.documentElement.scrollWidth") <= width
+
+
 def test_memory_that_ran_out_is_marked(build, browser, refused):  # noqa: F811
     out, path = refused
     page = Page(browser, path)

@@ -18,6 +18,7 @@ const timeText = (ns, digits = 3) => {
 const percentText = (part, whole) => (whole ? `${((part / whole) * 100).toFixed(1)} %` : "–");
 // Control characters have no picture of their own.
 const shown = (text) => String(text).replace(/[\u0000-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e\u2066-\u2069]/g, "�");
+const shownLines = (text) => String(text).split(/([\n\t])/).map((part, i) => (i % 2 ? part : shown(part))).join("");
 const clipped = (text, most) => (text.length > most ? text.slice(0, most - 1) + "…" : text);
 
 // el("p", {class: "quiet"}, "text", node, …)
@@ -28,7 +29,8 @@ const el = (name, attributes = {}, ...inside) => {
     else if (v === true) e.setAttribute(key, "");
     else if (v !== false && v !== null && v !== undefined) e.setAttribute(key, v);
   }
-  e.append(...inside.map((v) => (typeof v === "string" ? shown(v) : v)));
+  const words = name === "pre" ? shownLines : shown;
+  e.append(...inside.map((v) => (typeof v === "string" ? words(v) : v)));
   return e;
 };
 let idCount = 0;
@@ -136,7 +138,7 @@ const gathered = (marks, xOf, apart) => {
   }
   return out;
 };
-const refusalWords = (list) => (list.length > 1 ? `${list.length} × ` : "");
+const refusalWords = (list) => (list.length > 1 ? `${list.length} refusals, ` : "");
 
 // The next of 1, 2, 5, 10, 20, …
 function roundStride(least) {
