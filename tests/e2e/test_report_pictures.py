@@ -13,6 +13,7 @@ import sys
 
 import axe
 import pytest
+from cuda_recorded import Cuda
 from test_report_page import COLUMNS, HOSTILE, Page, browser, craft_trace, record, run  # noqa: F401
 from waiting import wait_until
 
@@ -29,6 +30,17 @@ def refused(build, tmp_path_factory):
         env={**os.environ, "LD_LIBRARY_PATH": str(build / "sim")})  # fmt: skip
     run(build / "bin/sonde", "report", "-o", page, out)
     return out, page
+
+
+def test_memory_in_pieces_is_a_map(build, browser, tmp_path):  # noqa: F811
+    """Memory that was there, but not in one piece: its picture is that of addresses."""
+    cuda = Cuda(build, tmp_path)
+    env = {"SIM_GPU_COUNT": "1", "SIM_GPU_MEMORY_MIB": "512", "SIM_GPU_STATE": str(tmp_path / "gpus")}
+    _, _, where = cuda.record("0", "shatter", program=str(build / "targets/torch_pool"), options=["--call-stack=c:10"], **env)
+    run(build / "bin/sonde", "report", "-o", tmp_path / "r.html", where)
+    page = Page(browser, tmp_path / "r.html")
+    assert "fragmentation" in page.js("document.querySelector('[data-id=oom] .answer-text').textContent")
+    assert page.js("document.querySelector('[data-id=oom] .links a').getAttribute('href')") == "#map"
 
 
 def words_drawn(page, canvas):

@@ -96,6 +96,8 @@ const showHead = (model) => {
 };
 
 const PICTURE_OF = { oom: "memory", leaks: "tables", owners: "flame", peak: "flame", inefficient: "tables", gaps: "memory" };
+const isInPieces = (a) => a.id === "oom" && (a.json?.incidents || []).some((i) => i.verdict === "fragmentation");
+const pictureOf = (a) => (isInPieces(a) ? "map" : PICTURE_OF[a.id]);
 
 // What was found was found, also where something else was not seen: as the exit status of --fail-on has it.
 const stateOf = (a) => {
@@ -133,7 +135,7 @@ const showAnswers = (memories, held, activities) => {
       const state = stateOf(a), words = { unknown: "not known", "": a.id }[state] || state;
       const brief = state === "fine" || state === "unknown", kind = words === "uneven" || words === "grows" ? "unknown" : state;
       list.append(el("div", { class: `answer ${kind}${brief ? " brief" : ""}`, "data-id": a.id }, el("span", { class: "state" }, words), el("div", {}, el("p", { class: "answer-text" }, a.answer),
-        el("div", { class: "links" }, el("code", {}, a.command), i ? "" : el("a", { href: "#" + PICTURE_OF[a.id], onclick: () => jump(a.id) }, "picture"),
+        el("div", { class: "links" }, el("code", {}, a.command), i ? "" : el("a", { href: "#" + pictureOf(a), onclick: () => jump(a.id) }, "picture"),
           a.text === a.answer && !brief ? "" : el("details", {}, el("summary", {}, "in full"), el("pre", { tabindex: "0" }, a.text))))));
     }
   });
@@ -248,7 +250,8 @@ const memoryTables = (memory, state) => {
 
 const leakTable = (json) => {
   const rows = [...(json.places || []).map((p) => ({ ...p, what: "lost" })),
-    ...(json.kept || []).map((p) => ({ ...p, what: { once: "kept once", stopped: "has stopped", rolling: "rolls", held_by_pool: "of a pool" }[p.kind] || p.kind })),
+    ...(json.kept || []).filter((p) => p.kind !== "held_by_pool") // the blocks inside are judged
+      .map((p) => ({ ...p, what: { once: "kept once", stopped: "has stopped", rolling: "rolls" }[p.kind] || p.kind })),
     ...(json.grows_over_time || []).map((p) => ({ ...p, what: `${p.confidence} growth` }))];
   const table = new Table("Leaks", [
     { title: "Bytes", kind: "bytes", of: (r) => r.bytes || 0, meter: true, width: 6.5 }, { title: "Where", kind: "text", of: (r) => r.where || "(no call stack)", width: 17, grow: 2 },
