@@ -4,10 +4,11 @@
 
 usage: cuda_cost.py --bin BUILD/bin/sonde --out DIR [--rounds N] [--only WORD,…] [--minutes M] [--no-owners]
 
-Each job runs in five processes that live at the same time and take turns: two without recording, of
+Each job runs in six processes that live at the same time and take turns: two without recording, of
 which one is compared with the other to see how far the measurement itself can be trusted, one under
 `msmemscope -- python …`, one under `msmemscope --call-stack=python:10 -- …`, one with
-`--analysis=decompose` besides. A turn is a burst of steps with one synchronisation at its end. What
+`--analysis=decompose` besides, one that records operators and accesses, too (--no-owners: without
+the last two). A turn is a burst of steps with one synchronisation at its end. What
 counts is the ratio to the mean of the two without recording in the same round: median and spread of
 all rounds. Bounds: 1.5 % and 3 % of a step that the device bounds, 4 % and 8 % of one that launches bound.
 Prints PASS or FAIL; exits with 1 if anything failed. Takes about six minutes.
@@ -45,6 +46,11 @@ MODES = {
     "default": [],
     "python:10": ["--call-stack=python:10"],
     "python:10, owners": ["--call-stack=python:10", "--analysis=leaks,decompose"],
+    "python:10, owners, operators": [
+        "--call-stack=python:10",
+        "--analysis=leaks,decompose",
+        "--events=alloc,free,launch,access",
+    ],
 }
 BOUNDS = {"device": {"default": 1.5, "python:10": 3.0}, "launch": {"default": 4.0, "python:10": 8.0}}
 

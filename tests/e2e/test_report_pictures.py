@@ -32,6 +32,17 @@ def refused(build, tmp_path_factory):
     return out, page
 
 
+def words_drawn(page, canvas):
+    """The texts that a picture draws, as it draws itself anew."""
+    return page.js(f"((c) => {{ const g = c.canvas.getContext('2d'), seen = [], real = g.fillText.bind(g);"
+                   f" g.fillText = (t, ...r) => {{ seen.push(t); real(t, ...r); }}; c.paint(); delete g.fillText;"
+                   f" return seen; }})({canvas})")  # fmt: skip
+
+
+def pixels(page, canvas, x, y, w=1, h=1):
+    return page.js(f"[...{canvas}.canvas.getContext('2d').getImageData({x}, {y}, {w}, {h}).data]")
+
+
 def test_memory_in_pieces_is_a_map(build, browser, tmp_path):  # noqa: F811
     """Memory that was there, but not in one piece: its picture is that of addresses."""
     cuda = Cuda(build, tmp_path)
@@ -41,40 +52,6 @@ def test_memory_in_pieces_is_a_map(build, browser, tmp_path):  # noqa: F811
     page = Page(browser, tmp_path / "r.html")
     assert "fragmentation" in page.js("document.querySelector('[data-id=oom] .answer-text').textContent")
     assert page.js("document.querySelector('[data-id=oom] .links a').getAttribute('href')") == "#map"
-
-
-def words_drawn(page, canvas):
-    """The texts that a picture draws, as it draws itself anew."""
-    return page.js(f"((c) => {{ const g = c.canvas.getContext('2d'), seen = [], real = g.fillText.bind(g);"
-                   f" g.fillText = (t, ...r) => {{ seen.push(t); real(t, ...r); }}; c.paint(); delete g.fillText;"
-                   f" return seen; }})({canvas})")  # fmt: skip
-
-
-def pixels(page, canvas, x, y, w=1, h=1):
-    return page.js(f"[...{canvas}.canvas.getContext('2d').getImageData({x}, {y}, {w}, {h}).data]")
-
-
-@pytest.fixture(scope="module")
-def refused(build, tmp_path_factory):
-    """A recording in which memory ran out, and its report."""
-    tmp = tmp_path_factory.mktemp("refused")
-    out, page = tmp / "rec", tmp / "r.html"
-    run(build / "bin/msmemscope", "--call-stack=c:20", "--analysis=leaks,decompose,oom", "--report=off", f"--output={out}",
-        "--", build / "sim/simtrain", "--quiet", "--steps", 6, "--fault", "oom",
-        env={**os.environ, "LD_LIBRARY_PATH": str(build / "sim")})  # fmt: skip
-    run(build / "bin/sonde", "report", "-o", page, out)
-    return out, page
-
-
-def words_drawn(page, canvas):
-    """The texts that a picture draws, as it draws itself anew."""
-    return page.js(f"((c) => {{ const g = c.canvas.getContext('2d'), seen = [], real = g.fillText.bind(g);"
-                   f" g.fillText = (t, ...r) => {{ seen.push(t); real(t, ...r); }}; c.paint(); delete g.fillText;"
-                   f" return seen; }})({canvas})")  # fmt: skip
-
-
-def pixels(page, canvas, x, y, w=1, h=1):
-    return page.js(f"[...{canvas}.canvas.getContext('2d').getImageData({x}, {y}, {w}, {h}).data]")
 
 
 @pytest.mark.parametrize("width", (1400, 390))

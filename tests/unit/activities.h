@@ -102,6 +102,19 @@ static inline const char *stage_order(const struct stage *s, const char *kinds, 
 	return text;
 }
 
+/* Steps 5 and 6 are traced into tmpdir(); `more` are lines of the order, too. */
+static inline void stage_trace(struct stage *s, uint64_t ns, const char *more)
+{
+	char order[4096];
+
+	snprintf(order, sizeof(order),
+		 "    ACTIVITIES_LOG_FILE=%s/out\nPROFILE_START_STEP=5\nACTIVITIES_ITERATIONS=2\n"
+		 "PROFILE_ACTIVITIES=CPU,NPU\n%s\n    REQUEST_TRACE_ID=4711\n",
+		 tmpdir(), more);
+	stage_monitor(s, ns, MONITOR_START, 1, order);
+	stage_tell(s);
+}
+
 static inline void stage_start(struct stage *s, uint64_t ns, const char *kinds, const char *more)
 {
 	stage_monitor(s, ns, MONITOR_START, 1, stage_order(s, kinds, more));

@@ -21,16 +21,9 @@ static struct stage st;
 
 static void begin(const char *more)
 {
-	char order[4096];
-
 	stage_open(&st);
-	snprintf(order, sizeof(order),
-		 "    ACTIVITIES_LOG_FILE=%s/out\nPROFILE_START_STEP=5\nACTIVITIES_ITERATIONS=2\n"
-		 "PROFILE_ACTIVITIES=CPU,NPU\n%s\n    REQUEST_TRACE_ID=4711\n",
-		 tmpdir(), more);
 	stage_name(&st, 1, "kernel");
-	stage_monitor(&st, 10 * MS, MONITOR_START, 1, order);
-	stage_tell(&st);
+	stage_trace(&st, 10 * MS, more);
 }
 
 static void some_steps(void)

@@ -11,17 +11,11 @@ static struct stage st;
 static void begin(const char *more)
 {
 	static const char *const names[] = {"launch", "late launch", "kernel", "late kernel"};
-	char order[4096];
 
 	stage_open(&st);
-	snprintf(order, sizeof(order),
-		 "    ACTIVITIES_LOG_FILE=%s/out\nPROFILE_START_STEP=5\nACTIVITIES_ITERATIONS=2\n"
-		 "PROFILE_ACTIVITIES=CPU,NPU\n%s\n    REQUEST_TRACE_ID=4711\n",
-		 tmpdir(), more);
 	for (unsigned i = 0; i < 4; i++)
 		stage_name(&st, i + 1, names[i]);
-	stage_monitor(&st, 10 * MS, MONITOR_START, 1, order);
-	stage_tell(&st);
+	stage_trace(&st, 10 * MS, more);
 }
 
 static void step_begins(uint64_t ns, uint64_t number)

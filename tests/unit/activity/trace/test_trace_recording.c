@@ -16,18 +16,11 @@ static struct buf seen; /* what a reader is given, a line for each */
 
 static void begin(const char *more)
 {
-	char order[4096];
-
 	stage_open(&st);
-	snprintf(order, sizeof(order),
-		 "    ACTIVITIES_LOG_FILE=%s/out\nPROFILE_START_STEP=5\nACTIVITIES_ITERATIONS=2\n"
-		 "PROFILE_ACTIVITIES=CPU,NPU\n%s\n    REQUEST_TRACE_ID=4711\n",
-		 tmpdir(), more);
 	stage_name(&st, 1, "launch");
 	stage_name(&st, 2, "matmul");
 	stage_name(&st, 3, "phase");
-	stage_monitor(&st, 10 * MS, MONITOR_START, 1, order);
-	stage_tell(&st);
+	stage_trace(&st, 10 * MS, more);
 }
 
 static void step(uint64_t ms, uint64_t number)
